@@ -1,0 +1,219 @@
+"""The one domain error, and the one catalogue of rules whose breach leads to it.
+
+A rule says where it stands, which standard error code answers it, whose fault a breach is and
+whether trying again can help. Edges (SOAP, HTTP, AMQP, command line) render a refusal; they never
+decide anything from its text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from uuid import uuid4
+
+
+class Code(StrEnum):
+    """Error codes that applications and peers see (503 Table 41, MADES 1.1 Table 15)."""
+
+    INVALID_PARAMETERS = "INVALID_PARAMETERS"
+    AUTHENTICATION_ERROR = "AUTHENTICATION_ERROR"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    CONCURRENT_ERROR = "CONCURRENT_ERROR"
+
+
+class Fault(StrEnum):
+    """Who has to act before the same thing can succeed."""
+
+    APPLICATION = "application"
+    PEER = "peer"
+    OPERATOR = "operator"
+    OURSELVES = "ourselves"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """What the catalogue knows of a rule."""
+
+    clause: str
+    code: Code
+    fault: Fault
+    retryable: bool = False
+
+
+def _application(clause: str, code: Code = Code.VALIDATION_ERROR) -> RuleText:
+    return RuleText(clause, code, Fault.APPLICATION)
+
+
+def _peer(clause: str, code: Code = Code.VALIDATION_ERROR) -> RuleText:
+    return RuleText(clause, code, Fault.PEER)
+
+
+def _operator(clause: str, *, retryable: bool = False) -> RuleText:
+    return RuleText(clause, Code.VALIDATION_ERROR, Fault.OPERATOR, retryable)
+
+
+class Rule(Enum):
+    """Every rule that can be broken. The member's name is the stable machine-readable reason."""
+
+    # -- what an application or administrator hands in
+    BAD_COMPONENT_CODE = _application("503 cl. 5.1", Code.INVALID_PARAMETERS)
+    BAD_MESSAGE_TYPE = _application("503 cl. 5.2", Code.INVALID_PARAMETERS)
+    BAD_MESSAGE_TYPE_PATTERN = _application("503 Table 21", Code.INVALID_PARAMETERS)
+    BAD_MESSAGE_ID = _application("503 cl. 5.1", Code.INVALID_PARAMETERS)
+    BAD_APPLICATION_ID = _application("503 Table 29", Code.INVALID_PARAMETERS)
+    BAD_PATH = _application("503 Table 21", Code.INVALID_PARAMETERS)
+    BAD_DATE_TIME = _application("503 cl. 6.5.5", Code.INVALID_PARAMETERS)
+    EMPTY_CONTENT = _application("503 Table 29", Code.INVALID_PARAMETERS)
+    CONTENT_TOO_LARGE = _application("503 cl. 6.3")
+    CONVERSATION_REUSED = _application("503 cl. 11.1.2")
+    MESSAGE_UNKNOWN = _application("503 cl. 5.6.1")
+    NOT_WAITING = _application("503 cl. 11.1.4")
+    MESSAGE_EXPIRED = _application("503 cl. 5.7")
+    NOT_CANCELLABLE = _application("503 cl. 5.6")
+
+    # -- message path search and acceptance (503 cl. 5.3 to 5.5)
+    RECIPIENT_UNKNOWN = _application("503 cl. 5.5")
+    RECIPIENT_NOT_ENDPOINT = _application("503 cl. 5.1")
+    NO_ENCRYPTION_CERTIFICATE = _application("503 cl. 5.5")
+    NO_PATH_MATCHES = _application("503 cl. 5.3 step 1")
+    PATHS_OVERLAP = _application("503 cl. 5.3 step 4")
+    SENDER_NOT_ALLOWED_ON_PATH = _application("503 cl. 5.3 step 4")
+    SENDER_TAKES_NO_CONNECTIONS = _application("503 cl. 5.3 step 4")
+    BROKER_UNKNOWN = _application("503 cl. 5.5")
+    BROKER_REFUSES_SENDER = _application("503 cl. 5.5")
+    BROKER_REFUSES_RECIPIENT = _application("503 cl. 5.5")
+    BROKER_REFUSES_MESSAGE_TYPE = _application("503 cl. 5.5")
+    NO_SIGNING_CERTIFICATE = _operator("503 cl. 8.3.3")
+    DIRECTORY_DATA_LAPSED = _operator("503 cl. 7.7.1", retryable=True)
+
+    # -- versions (503 cl. 9, MADES 1.1 Table 13)
+    VERSION_UNKNOWN = _application("MADES 1.1 Table 13")
+    VERSIONS_TOO_FAR_APART = _application("MADES 1.1 Table 13")
+    RECIPIENT_NODE_VERSION = _application("MADES 1.1 Table 13")
+    SENDER_NODE_VERSION = _application("MADES 1.1 Table 13")
+    BUSINESS_TYPE_VERSION = _application("MADES 1.1 Table 13")
+    MESSAGE_VERSION_UNSUPPORTED = _peer("503 cl. 9.2")
+
+    # -- Table 4: what a client may do on a broker or on an endpoint that takes direct transfers
+    PEER_UNKNOWN = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    PEER_NOT_ENDPOINT = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    PEER_NOT_ALLOWED = _peer("503 cl. 5.4", Code.AUTHENTICATION_ERROR)
+    NO_DIRECT_CONNECTIONS = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    CONSUMER_NOT_OWN_QUEUE = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    CONSUMER_ON_ENDPOINT = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    QUEUE_UNKNOWN = _peer("503 Table 4")
+    QUEUE_NOT_ALLOWED = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    RECEIVER_NOT_QUEUE = _peer("503 Table 4")
+    SENDER_NOT_CONNECTED_PEER = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
+    MESSAGE_TYPE_NOT_ALLOWED = _peer("503 cl. 5.4")
+
+    # -- what arrives on the wire (503 cl. 6.5)
+    MALFORMED_XML = _peer("503 cl. 6.5.5")
+    FORBIDDEN_XML = _peer("503 cl. 6.5.5")
+    SCHEMA_INVALID = _peer("503 cl. 6.5.5")
+    MALFORMED_AMQP = _peer("503 cl. 6.5.2")
+    FIELD_MISSING = _peer("503 cl. 6.5.2")
+    FIELD_TYPE = _peer("503 cl. 6.5.2")
+    FIELDS_DISAGREE = _peer("503 cl. 6.5.1")
+    LIMIT_EXCEEDED = _peer("503 cl. 6.3")
+    BAD_VALUE = _peer("503 Table 17")
+
+    # -- the seal (503 cl. 6.5.3, 6.5.4); each numbered step has its own rule
+    SEAL_SIGNATURE_MISSING = _peer("503 cl. 6.5.4")
+    SEAL_ENCRYPTION_MISSING = _peer("503 cl. 6.5.3")
+    SEAL_PROCESSOR_REPEATED = _peer("503 Table 14")
+    SEAL_PROCESSOR_UNKNOWN = _peer("503 Table 14")
+    SEAL_PROCESSOR_NOT_ALLOWED = _peer("503 cl. 5.6.2")
+    SEAL_ENTRY_MISSING = _peer("503 Tables 9, 10")
+    SEAL_ALGORITHM_UNKNOWN = _peer("503 cl. 9.3")
+    SEAL_PROFILE_NOT_ALLOWED = _peer("503 cl. 6.5.3")
+    SEAL_NOT_OUR_CERTIFICATE = _peer("503 cl. 6.5.3 step 1")
+    SEAL_ENCRYPTION_CERTIFICATE_EXPIRED = _peer("503 cl. 6.5.3 step 2")
+    SEAL_SESSION_KEY = _peer("503 cl. 6.5.3 step 3")
+    SEAL_CONTENT = _peer("503 cl. 6.5.3 step 4")
+    SEAL_NOT_SENDERS_CERTIFICATE = _peer("503 cl. 6.5.4 step 1")
+    SEAL_SIGNING_CERTIFICATE_EXPIRED = _peer("503 cl. 6.5.4 step 2")
+    SEAL_SIGNATURE_FORM = _peer("503 cl. 6.5.6")
+    SEAL_FINGERPRINT = _peer("503 cl. 6.5.4 step 5")
+    SEAL_SIGNATURE_VALUE = _peer("503 cl. 6.5.4 step 4")
+
+    # -- acknowledgements
+    ACKNOWLEDGEMENT_FORM = _peer("503 Table 1")
+    ACKNOWLEDGEMENT_WRONG_PARTY = _peer("503 cl. 5.6.2", Code.AUTHENTICATION_ERROR)
+    ACKNOWLEDGEMENT_WRONG_ROUTE = _peer("503 cl. 5.6.2")
+    ACKNOWLEDGEMENT_UNVERIFIED = _peer("503 cl. 4.5.4 check 2", Code.AUTHENTICATION_ERROR)
+
+    # -- certificates and keys (503 cl. 8)
+    BAD_CERTIFICATE = _peer("503 cl. 8.2", Code.AUTHENTICATION_ERROR)
+    CHAIN_NOT_TRUSTED = _peer("503 cl. 8.4.1", Code.AUTHENTICATION_ERROR)
+    CERTIFICATE_EXPIRED = _peer("503 cl. 8.3.2", Code.AUTHENTICATION_ERROR)
+    CERTIFICATE_NOT_OF_COMPONENT = _peer("503 cl. 8.3.2", Code.AUTHENTICATION_ERROR)
+    BAD_KEY = _operator("503 cl. 8.2")
+    KEY_PROTECTION = _operator("503 cl. 8.2")
+    KEY_TOKEN = _operator("503 cl. 8.2")
+
+    # -- configuration data (503 cl. 7.3)
+    INCONSISTENT_CONFIGURATION = _operator("503 cl. 7.3.1")
+    DUPLICATE_CODE = _peer("503 cl. 7.3.2")
+
+    # -- ourselves
+    STORE_TOO_NEW = _operator("gridpost store")
+    STORE_FULL = _operator("gridpost store", retryable=True)
+    INTERNAL = RuleText("gridpost", Code.INTERNAL_ERROR, Fault.OURSELVES, retryable=True)
+    BUSY = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True)
+    USAGE = _application("gridpost command line", Code.INVALID_PARAMETERS)
+
+    # Members with the same text would be aliases of each other; the name makes each one its own.
+    def __new__(cls, text: RuleText) -> Rule:
+        member = object.__new__(cls)
+        member._value_ = len(cls.__members__) + 1
+        member.text = text
+        return member
+
+    text: RuleText
+
+    @property
+    def clause(self) -> str:
+        return self.text.clause
+
+    @property
+    def code(self) -> Code:
+        return self.text.code
+
+    @property
+    def fault(self) -> Fault:
+        return self.text.fault
+
+    @property
+    def retryable(self) -> bool:
+        return self.text.retryable
+
+
+class Refusal(Exception):
+    """Something was not done, for a reason that a person can act on.
+
+    The id stands in the reply and in the log, so that the two can be joined.
+    """
+
+    def __init__(self, rule: Rule, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.message = message
+        self.details = details
+        self.id = str(uuid4())
+
+    @property
+    def code(self) -> Code:
+        return self.rule.code
+
+    @property
+    def fault(self) -> Fault:
+        return self.rule.fault
+
+    @property
+    def retryable(self) -> bool:
+        return self.rule.retryable
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.rule.name}, {self.message!r}, id={self.id})"
