@@ -1,0 +1,1 @@
+"""Bytes to values of the core and back; no sockets, no private keys."""
