@@ -101,7 +101,7 @@ class Ledger:
                 elif pair in self.registers.exceptions:
                     proof = f"not implemented: {self.registers.exceptions[pair]}"
                 else:
-                    proof = "–"
+                    proof = ""
                 lines.append(f"| {row.id} | {pair.component} | {row.level} | {proof} |")
         return "\n".join(lines) + "\n"
 

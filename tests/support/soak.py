@@ -69,7 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "soak: size follows GRIDPOST_SCALE; run in full by make soak")
+    config.addinivalue_line(
+        "markers", "soak: size follows GRIDPOST_SCALE; run in full by make soak"
+    )
     try:
         scale = float(os.environ.get("GRIDPOST_SCALE") or DEFAULT_SCALE)
         seed = int(os.environ.get("GRIDPOST_SEED") or secrets.randbits(31))

@@ -21,7 +21,9 @@ def demo(
     ] = 1,
     home: Annotated[
         Path | None,
-        typer.Option("--home", file_okay=False, help="Keep keys and data here, not in a temporary folder."),
+        typer.Option(
+            "--home", file_okay=False, help="Keep keys and data here, not in a temporary folder."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
