@@ -44,9 +44,7 @@ def message_type(text: str, *, strict: bool = False) -> MessageType:
     pattern = _STRICT_MESSAGE_TYPE if strict else _MESSAGE_TYPE
     if len(text) > MAX_MESSAGE_TYPE_LENGTH or not pattern.fullmatch(text):
         allowed = "letters and digits" if strict else "letters, digits and '-'"
-        raise Refusal(
-            Rule.BAD_MESSAGE_TYPE, f"'{clip(text)}' is not a message-type: use {allowed}"
-        )
+        raise Refusal(Rule.BAD_MESSAGE_TYPE, f"'{clip(text)}' is not a message-type: use {allowed}")
     return MessageType(text)
 
 
