@@ -33,8 +33,11 @@ class Signer(Protocol):
     @property
     def certificate(self) -> Certificate: ...
 
-    async def sign(self, data: bytes) -> bytes:
-        """RSASSA-PKCS1-v1_5 with SHA-512 over `data`."""
+    async def sign(self, data: bytes, algorithm: str = "SHA-512") -> bytes:
+        """A signature over `data`. `algorithm` is a name of the seal's registry.
+
+        "SHA-512" (503 cl. 6.5.4) is RSASSA-PKCS1-v1_5 with SHA-512.
+        """
         ...
 
 
