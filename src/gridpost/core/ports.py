@@ -89,6 +89,14 @@ class MessageBox(Protocol):
 
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]: ...
 
+    def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
+        """Store an acknowledgement that moved its original, a sent message, as evidence (4.5.4)."""
+        ...
+
+    def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
+        """What was kept for a sent message, in the order of arrival."""
+        ...
+
     def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
         """Received messages of exactly this type that no application confirmed, oldest first.
 

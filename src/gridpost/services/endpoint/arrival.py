@@ -209,6 +209,8 @@ class Arrival:
                 now=now,
             )
             decision = happen(work, entry, occurrence, now)
+            if decision.entry.moved:
+                work.box.keep_acknowledgement(message)
             if Effect.SECURITY_EVENT in decision.effects:
                 suspicious = unverified or Refusal(
                     Rule.ACKNOWLEDGEMENT_FORM,
