@@ -5,11 +5,18 @@ Services know these and never a concrete class; `assembly` joins the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 
 from gridpost.core.certificate import Certificate
+from gridpost.core.delivery import Decision, Side, TraceEntry
+from gridpost.core.journal import JournalRow, Recorded
+from gridpost.core.message import InternalMessage
+from gridpost.core.message_box import BoxEntry, Outgoing, Purged, Retention, Search
+from gridpost.core.message_path import Route
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -55,3 +62,134 @@ class Keyring(Protocol):
     def signers(self) -> Sequence[Signer]: ...
 
     def openers(self) -> Sequence[SessionKeyOpener]: ...
+
+
+class MessageBox(Protocol):
+    """The messages of one endpoint, inside a transaction."""
+
+    def put(self, entry: BoxEntry, content: bytes) -> bool:
+        """Store a new message. False: this (side, id) is or was here already; nothing changed."""
+        ...
+
+    def find(self, side: Side, message_id: str) -> BoxEntry | None:
+        """The entry, locked until the transaction ends where processes share the store."""
+        ...
+
+    def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
+        """The sent message of a conversation; None: the caller may start one."""
+        ...
+
+    def content(self, side: Side, message_id: str) -> bytes | None:
+        """The clear document; None once retention removed it."""
+        ...
+
+    def move(self, side: Side, decision: Decision) -> None:
+        """Write the delivery of a decision and append its trace entry."""
+        ...
+
+    def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]: ...
+
+    def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
+        """Store an acknowledgement that moved its original, a sent message, as evidence (4.5.4)."""
+        ...
+
+    def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
+        """What was kept for a sent message, in the order of arrival."""
+        ...
+
+    def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
+        """Received messages of exactly this type that no application confirmed, oldest first.
+
+        Expired ones are left out even before their EXPIRE event is written (503 cl. 5.7).
+        """
+        ...
+
+    def count_waiting(self, message_type: str, now: datetime) -> int: ...
+
+    def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
+        """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
+        ...
+
+    def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
+        """Newest first; `before` is a row number for the next page."""
+        ...
+
+    def enqueue(
+        self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
+    ) -> int:
+        """Add a transfer. The content of a message in the box is not stored a second time."""
+        ...
+
+    def outgoing(self, now: datetime, limit: int) -> Sequence[Outgoing]:
+        """Transfers that are due and not expired: by priority (higher first), then in order."""
+        ...
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """When the next postponed transfer becomes due; None: nothing is postponed."""
+        ...
+
+    def postpone(self, number: int, due_at: datetime) -> None:
+        """Count a failed attempt and wait until `due_at`."""
+        ...
+
+    def settle(self, number: int) -> None:
+        """The receiver has it: forget the transfer."""
+        ...
+
+    def stop_transfer(self, message_id: str) -> None:
+        """Take every transfer of this internal message out of the queue."""
+        ...
+
+    def drop_expired_transfers(self, now: datetime) -> int: ...
+
+    def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
+        """Remove what retention no longer asks for; never anything before its final state."""
+        ...
+
+
+class Journal(Protocol):
+    """The journal of one component instance, inside a transaction."""
+
+    def append(self, row: JournalRow) -> int:
+        """The row's sequence number; numbers have no gaps and follow the order of commits."""
+        ...
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]: ...
+
+    def exported(self) -> int:
+        """The highest sequence number that has been exported, 0 at first."""
+        ...
+
+    def mark_exported(self, sequence: int) -> None: ...
+
+    def prune(self, now: datetime, retention: timedelta) -> int:
+        """Delete rows older than `retention` that were exported, or whose retention ended."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """Everything that commits together."""
+
+    @property
+    def box(self) -> MessageBox: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+
+class Store(Protocol):
+    """Durable state of a component.
+
+    `run` executes `work` in a transaction of its own and returns when that is durable; many calls
+    may share one flush to disk. If `work` raises, its changes are undone and the exception is
+    passed on. `work` is synchronous, touches nothing but its unit of work, and may run in another
+    thread.
+    """
+
+    async def run(self, work: Callable[[UnitOfWork], T]) -> T: ...
+
+    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Like `run`, for work that changes nothing; sees all that was committed before."""
+        ...
+
+    async def close(self) -> None: ...

@@ -157,6 +157,20 @@ class Rule(Enum):
     INCONSISTENT_CONFIGURATION = _operator("503 cl. 7.3.1")
     DUPLICATE_CODE = _peer("503 cl. 7.3.2")
 
+    # -- the component-directory (503 cl. 7.5, 7.6)
+    REGISTRATION_KEYS = _peer("503 cl. 7.6", Code.INVALID_PARAMETERS)
+    REGISTRATION_CODE_TAKEN = _peer("503 cl. 7.6")
+    REGISTRATION_UNKNOWN = _peer("503 cl. 7.6")
+    REGISTRATION_DECIDED = _operator("503 cl. 7.6")
+    KEY_ALREADY_CERTIFIED = _peer("503 cl. 8.2")
+    ACCESS_DENIED = _peer("503 Table 25", Code.AUTHENTICATION_ERROR)
+    RESOURCE_UNKNOWN = _peer("503 Table 24")
+    MEDIA_TYPE = _peer("503 Table 24", Code.INVALID_PARAMETERS)
+    METHOD_NOT_ALLOWED = _peer("503 Table 23", Code.INVALID_PARAMETERS)
+    COMPONENT_UNKNOWN = _operator("503 cl. 8.6")
+    NOT_OUR_SUBSYSTEM = _operator("503 cl. 8.6")
+    UNREACHABLE = RuleText("503 cl. 10", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
+
     # -- ourselves
     STORE_TOO_NEW = _operator("gridpost store")
     STORE_FULL = _operator("gridpost store", retryable=True)

@@ -1,1 +1,1 @@
-"""Bytes to values of the core and back; no sockets, no private keys."""
+"""Bytes to core values and back: no sockets, no keys, no clock. Encode and decode stand side by side."""

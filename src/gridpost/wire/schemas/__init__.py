@@ -1,0 +1,1 @@
+"""XSD and WSDL files, written from the structures that the standards fix."""

@@ -1,0 +1,84 @@
+"""Decides which documents may leave their names in the process for ever.
+
+libxml2 keeps every element name, attribute name, namespace and run of blanks that a thread has
+ever read in a table that lives as long as the thread, so hostile documents with ever new names
+would fill the memory. A document is therefore read in the caller's thread only when nothing in it
+is new there, and otherwise in a thread of its own that takes its table with it when it ends.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+# Larger documents cost more to compare than a thread costs to start.
+MAX_DOCUMENT = 64 * 1024
+# What all known shapes together may add to the table of one thread.
+MAX_TOTAL = 2 * 1024 * 1024
+
+# Character data that libxml2 does not keep. A leading blank could be the start of a run of blanks,
+# which it does keep, so such text stays part of the shape.
+_TEXT = re.compile(rb">[^< \t\r\n][^<]*+")
+# A reference to a declared entity: its name would be kept.
+_ENTITY = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]++|#x[0-9A-Fa-f]++);)")
+# Only tags whose first '>' closes them: a '>' in an attribute could hide names behind it.
+_PLAIN = re.compile(
+    rb"(?:<\?xml[^<>]*\?>)?"
+    rb"(?:[ \t\r\n]|<[^<>!?\"'][^<>\"']*+(?:\"[^<>\"]*+\"[^<>\"']*+|'[^<>']*+'[^<>\"']*+)*+>)*+"
+)
+
+
+def shape_of(octets: bytes) -> bytes:
+    """The document without its character data; empty for a document not to be remembered."""
+    if len(octets) > MAX_DOCUMENT or _ENTITY.search(octets):
+        return b""
+    return _TEXT.sub(b">", octets)
+
+
+class KnownShapes:
+    """The shapes of documents that proved good; they are never forgotten, so they are limited."""
+
+    def __init__(self, max_total: int = MAX_TOTAL) -> None:
+        self._shapes: set[bytes] = set()
+        self._room = max_total
+        self._lock = threading.Lock()
+
+    def __contains__(self, shape: bytes) -> bool:
+        return shape in self._shapes
+
+    def learn(self, shape: bytes) -> None:
+        if not shape or not _PLAIN.fullmatch(shape):
+            return
+        with self._lock:
+            if shape not in self._shapes and len(shape) <= self._room:
+                self._shapes.add(shape)
+                self._room -= len(shape)
+
+
+class _Outcome(Generic[T]):
+    """What a call in another thread came to."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._work()
+        except BaseException as error:
+            self.error = error
+
+
+def in_own_thread(work: Callable[[], T]) -> T:
+    outcome = _Outcome(work)
+    thread = threading.Thread(target=outcome.run, name="xml-parse")
+    thread.start()
+    thread.join()
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value  # type: ignore[return-value]  # T itself may allow None
