@@ -147,7 +147,7 @@ async def _open(
     post = InProcessPost(network)
     parties = {}
     for code in PARTIES:
-        store = SqliteStore(home / code / "store", code)
+        store = SqliteStore.open(home / code / "store", code)
         stack.push_async_callback(store.close)
         context = EndpointContext(
             code, store, network.keyrings[code], SystemClock(), lambda: network.directory
