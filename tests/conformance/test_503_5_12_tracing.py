@@ -6,7 +6,13 @@ from datetime import timedelta
 import pytest
 
 from gridpost.core.delivery import Side, State, Status
-from gridpost.core.message import ENCRYPTION, SIGNATURE, InternalMessage, InternalType, SealedMessage
+from gridpost.core.message import (
+    ENCRYPTION,
+    SIGNATURE,
+    InternalMessage,
+    InternalType,
+    SealedMessage,
+)
 from gridpost.wire.amqp.sections import split
 from gridpost.wire.mades.amqp_message import decode, encode, read_fields
 from gridpost.wire.seal.signing import sign

@@ -457,5 +457,3 @@ async def test_a_failed_transfer_is_logged_and_tried_again() -> None:
     world.clock.advance(timedelta(seconds=1))
     await world.carry()
     assert await world["E1"].status(message_id) is Status.DELIVERED
-
-

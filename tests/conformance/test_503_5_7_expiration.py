@@ -166,9 +166,7 @@ async def test_expiration_fails_accepted_messages_and_leaves_all_others() -> Non
     waiting = await world["E1"].send("E2")
     world.clock.advance(HOUR)
     await world.expire()
-    statuses = [
-        await world["E1"].status(m) for m in (received, delivered, transferred, waiting)
-    ]
+    statuses = [await world["E1"].status(m) for m in (received, delivered, transferred, waiting)]
     assert statuses == [Status.RECEIVED, Status.DELIVERED, Status.FAILED, Status.FAILED]
     traced = len(await world["E1"].trace(delivered))
     await world.expire()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
+from gridpost.stores.memory import MemoryStore
+
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component
 from gridpost.core.delivery import Side, State, Status, TraceEntry
@@ -24,7 +26,6 @@ from gridpost.services.endpoint.handover import Handover
 from gridpost.services.endpoint.submission import Document, Submission
 from gridpost.services.endpoint.transfer import BackOff, Transfer
 from gridpost.stores.keys.memory import MemoryKeyring
-from gridpost.stores.memory import MemoryStore
 from gridpost.wire.x509 import (
     CaRequest,
     Issuer,
@@ -35,7 +36,6 @@ from gridpost.wire.x509 import (
     issue_integrated_ca,
     read_certificate,
 )
-
 from support.builders import broker, component_directory, directory, endpoint, path
 
 START = datetime.now(UTC).replace(microsecond=0)
@@ -71,7 +71,12 @@ class Authority:
         self.issuer = Issuer(self.ca, self.keys.sign_function(ca))
 
     def certify(
-        self, keyring: MemoryKeyring, kind: CertificateKind, code: str, start: datetime, end: datetime
+        self,
+        keyring: MemoryKeyring,
+        kind: CertificateKind,
+        code: str,
+        start: datetime,
+        end: datetime,
     ) -> Certificate:
         der = issue(kind, code, keyring.create_key(), self.issuer, Validity(start, end))
         certificate = read_certificate(der, kind)

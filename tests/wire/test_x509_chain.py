@@ -12,6 +12,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gridpost.core.certificate import CertificateKind
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.wire.x509 import Purpose, Validity, issue, to_pem, trusted_path, verify_chain
 from support.pki import (
     NOW,
     YEAR,
@@ -22,10 +26,6 @@ from support.pki import (
     shared_pki,
     spki,
 )
-
-from gridpost.core.certificate import CertificateKind
-from gridpost.core.refusal import Refusal, Rule
-from gridpost.wire.x509 import Purpose, Validity, issue, to_pem, trusted_path, verify_chain
 
 AUTHENTICATION = CertificateKind.AUTHENTICATION
 
@@ -113,9 +113,8 @@ def test_two_roots_with_the_same_name_are_told_apart() -> None:
     first = shared_pki()
     same_name = TestPki(root="ROOT")
     same_name.root_key = rsa_key("second root")
-    from support.pki import signs
-
     from gridpost.wire.x509 import build_root_ca
+    from support.pki import signs
 
     second = build_root_ca(
         "ROOT",

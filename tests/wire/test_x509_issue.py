@@ -9,7 +9,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from support.pki import NOW, YEAR, rsa_key, shared_pki, signs, spki
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal, Rule
@@ -35,6 +34,7 @@ from gridpost.wire.x509.issue import (
     MAX_INSTALLATION,
 )
 from gridpost.wire.x509.issuer_key import IssuerKey
+from support.pki import NOW, YEAR, rsa_key, shared_pki, signs, spki
 
 TLS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
 DAY = timedelta(days=1)

@@ -20,7 +20,6 @@ from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pki import NOW, YEAR, rsa_key, shared_endpoint, shared_pki
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal, Rule
@@ -36,6 +35,7 @@ from gridpost.wire.x509 import (
     to_pem,
     write_pkcs12,
 )
+from support.pki import NOW, YEAR, rsa_key, shared_endpoint, shared_pki
 
 A = x509.NameAttribute
 AWKWARD = [
