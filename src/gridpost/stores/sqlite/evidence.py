@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from gridpost.core.message import InternalMessage
-from gridpost.stores.values import read_metadata, write_json, write_metadata
+from gridpost.stores.values import read_metadata, write_metadata
 
 _KEEP = """
     INSERT INTO acknowledgement (message, line, metadata, content)
@@ -21,7 +21,7 @@ _OF = """
 
 def keep(connection: sqlite3.Connection, acknowledgement: InternalMessage) -> None:
     metadata = acknowledgement.metadata
-    text = write_json(write_metadata(metadata))
+    text = write_metadata(metadata)
     kept = connection.execute(_KEEP, (text, acknowledgement.content, metadata.related_message_id))
     if kept.rowcount == 0:
         raise ValueError(f"no sent message {metadata.related_message_id} is in the box")
