@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import typer
 
-from gridpost import cli
+from gridpost import bench, cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -102,6 +102,11 @@ def test_every_command_has_a_page_with_all_its_options(name, command):
         for spelling in option.opts:
             if spelling.startswith("--") and spelling != "--help":
                 assert f"`{spelling}" in page, f"{name}.md does not explain {spelling}"
+
+
+def test_every_bench_is_explained():
+    page = (DOCS / "commands/bench.md").read_text(encoding="utf-8")
+    assert [name for name in bench.available() if f"| `{name}` |" not in page] == []
 
 
 def slug(text: str) -> str:
