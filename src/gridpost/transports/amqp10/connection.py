@@ -46,8 +46,12 @@ class AmqpConnection:
         """Of complete messages; the rest of the ledger is half-received ones."""
         self.stalled = False
         self.output_waiting = 0
+        self.thirsty: set[Receiver] = set()
+        """Links that may be due for more credit."""
         self.portioned: set[Sender] = set()
+        """Links with a message of which proton has not been given everything."""
         self.starved: set[Sender] = set()
+        """Links that would send but for what waits to be written."""
         self.stream: Stream | None = None
         self._unanswered = 0
         """Links and sessions that the peer ended, and whose end from us is not written yet."""
@@ -367,6 +371,10 @@ class AmqpConnection:
         """Write what proton has to say, as far as the socket takes it."""
         if self.stalled:
             self._read_stalled()
+        elif self.thirsty:
+            for link in self.thirsty:
+                link.grant()
+            self.thirsty.clear()
         transport, output, view = engine.transport, BUFFERS.output, BUFFERS.output_view
         peek, pop = lib.pn_transport_peek, lib.pn_transport_pop
         filled, got = 0, 1
@@ -391,8 +399,8 @@ class AmqpConnection:
             self.output_waiting = sum(map(lib.pn_session_outgoing_bytes, self._sessions))
             if self.starved and not self.output_full:
                 links, self.starved = self.starved, set()
-                for link in links:
-                    link.notify()
+                for starving in links:
+                    starving.notify()
 
     def _send_portions(self) -> bool:
         """True: some link gave proton more to write."""

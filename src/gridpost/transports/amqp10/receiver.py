@@ -148,6 +148,7 @@ class Receiver(Link):
     def started(self, handler: ProducerHandler) -> None:
         self._handler = handler
         self.grant()
+        self.connection.touch()
 
     # ------------------------------------------------------------ credit
 
@@ -156,7 +157,8 @@ class Receiver(Link):
 
     def resume(self) -> None:
         self._paused = False
-        self.grant()
+        self.connection.thirsty.add(self)
+        self.connection.touch()
 
     def grant(self) -> None:
         """Keep credit and open deliveries together at the window, in steps of half of it."""
@@ -171,7 +173,6 @@ class Receiver(Link):
             return
         self._credit += room
         lib.pn_link_flow(self._pn, room)
-        self.connection.touch()
 
     @property
     def undecided(self) -> int:
@@ -275,11 +276,12 @@ class Receiver(Link):
         connection = self.connection
         connection.undecided_octets -= size
         connection.ledger.add(-size)
+        connection.thirsty.add(self)
         connection.touch()
-        self.grant()
 
     def _ended(self) -> None:
         handler, self._handler = self._handler, None
+        self.connection.thirsty.discard(self)
         self._drop_parts()
         for delivery, received in self.open.items():
             received.forget()

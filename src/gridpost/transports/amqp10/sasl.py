@@ -72,7 +72,12 @@ class ServerSasl:
         answer = b""
         while not self.done:
             step = self._step
-            more, init = step()
+            try:
+                more, init = step()
+            except Unwelcome as unwelcome:
+                # A client that does not wait may have said several things at once.
+                unwelcome.answer = answer + unwelcome.answer
+                raise
             answer += more
             if init is not None or step == self._step:
                 return answer, init
