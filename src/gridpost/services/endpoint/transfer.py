@@ -38,7 +38,7 @@ class BackOff:
     longest: timedelta = timedelta(minutes=5)
 
     def after(self, attempts: int) -> timedelta:
-        return min(self.longest, self.first * 2 ** min(attempts, 30))
+        return min(self.longest, self.first * int(2 ** min(attempts, 30)))
 
 
 class Transfer:
