@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from inspect import isawaitable
 
 from gridpost.stores.memory import MemoryStore
 
@@ -113,11 +114,13 @@ class Post:
 
     endpoints: dict[str, TestEndpoint] = field(default_factory=dict)
     carried: list[Carried] = field(default_factory=list)
-    bend: Callable[[Carried], Carried | None] = lambda carried: carried
+    bend: Callable[[Carried], Carried | Awaitable[Carried] | None] = lambda carried: carried
 
     async def carry(self, carried: Carried) -> None:
         self.carried.append(carried)
         bent = self.bend(carried)
+        if isawaitable(bent):
+            bent = await bent
         if bent is not None:
             await self.endpoints[bent.receiver].arrival.arrive(bent.data, bent.route)
 
@@ -139,7 +142,7 @@ class TestEndpoint:
     def __init__(self, world: World, code: str, settings: EndpointSettings) -> None:
         self.code = ComponentCode(code)
         self.keyring, self.certificates = keys_of(code)
-        self.store = MemoryStore()
+        self.store = MemoryStore(code)
         context = EndpointContext(
             self.code, self.store, self.keyring, world.clock, lambda: world.directory, settings
         )
