@@ -72,6 +72,14 @@ def test_a_state_page_draws_what_moves_and_lists_every_pair(generator):
     assert "| DARK | GO |  |  |" in page
 
 
+def test_a_table_that_gives_only_the_next_state_is_drawn_too(generator):
+    table = {(Light.RED, Push.GO): Light.GREEN}
+    chapter = generator.Chapter("Lights", {Light.RED, Light.GREEN}, Light.RED, {Light.GREEN})
+    page = generator.state_page("Traffic", "How it goes.", "x.TABLE", table, [chapter])
+    assert "    RED --> GREEN: GO" in page
+    assert "| RED | GO | GREEN |  |" in page
+
+
 def test_a_page_that_differs_or_is_missing_is_stale(generator, tmp_path):
     (tmp_path / "same.md").write_text("text")
     (tmp_path / "other.md").write_text("old text")
