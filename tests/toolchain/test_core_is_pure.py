@@ -34,9 +34,6 @@ def impurities(tree: ast.Module) -> Iterator[str]:
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             modules = ["." * node.level + (node.module or "")]
-            # Ports name the type of what a transport hands out; nothing else of asyncio is a value.
-            if [alias.name for alias in node.names] == ["Future"] and node.module == "asyncio":
-                modules = []
         else:
             modules = []
         for module in modules:
