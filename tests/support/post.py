@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from inspect import isawaitable
 
-from gridpost.stores.memory import MemoryStore
-
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component
 from gridpost.core.delivery import Side, State, Status, TraceEntry
@@ -27,6 +25,7 @@ from gridpost.services.endpoint.handover import Handover
 from gridpost.services.endpoint.submission import Document, Submission
 from gridpost.services.endpoint.transfer import BackOff, Transfer
 from gridpost.stores.keys.memory import MemoryKeyring
+from gridpost.stores.memory import MemoryStore
 from gridpost.wire.x509 import (
     CaRequest,
     Issuer,
