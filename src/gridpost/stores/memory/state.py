@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 from gridpost.core.delivery import Side, TraceEntry, final_since
@@ -72,10 +71,17 @@ class State:
     exported: int = 0
 
     def copy(self) -> State:
-        tables: dict[str, Any] = {
-            f.name: getattr(self, f.name).copy() for f in fields(self) if f.type.startswith("dict")
-        }
-        return replace(self, **tables)
+        """Values are immutable: a copy of the tables is a copy of everything."""
+        return replace(
+            self,
+            messages=self.messages.copy(),
+            remnants=self.remnants.copy(),
+            numbers=self.numbers.copy(),
+            conversations=self.conversations.copy(),
+            contents=self.contents.copy(),
+            transfers=self.transfers.copy(),
+            journal=self.journal.copy(),
+        )
 
 
 @dataclass(slots=True)

@@ -71,8 +71,9 @@ class MemoryStore:
     async def close(self) -> None:
         # Works that wait for their turn go first.
         await asyncio.sleep(0)
-        self._disk.in_use = self._disk.in_use and self._closed
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._disk.in_use = False
 
     def _check_open(self) -> None:
         if self._closed:
