@@ -36,7 +36,7 @@ class Instant:
         """Our own form: UTC, milliseconds, `Z` (the instant is cut to what the text can say)."""
         utc = at.astimezone(UTC)
         utc = utc.replace(microsecond=utc.microsecond // 1000 * 1000)
-        return cls(utc, f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z")
+        return cls(utc, utc.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z")
 
     @classmethod
     def parse(cls, text: str) -> Instant:

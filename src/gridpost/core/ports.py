@@ -33,8 +33,11 @@ class Signer(Protocol):
     @property
     def certificate(self) -> Certificate: ...
 
-    async def sign(self, data: bytes) -> bytes:
-        """RSASSA-PKCS1-v1_5 with SHA-512 over `data`."""
+    async def sign(self, data: bytes, algorithm: str = "SHA-512") -> bytes:
+        """A signature over `data`. `algorithm` is a name of the seal's registry.
+
+        "SHA-512" (503 cl. 6.5.4) is RSASSA-PKCS1-v1_5 with SHA-512.
+        """
         ...
 
 
@@ -86,6 +89,14 @@ class MessageBox(Protocol):
 
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]: ...
 
+    def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
+        """Store an acknowledgement that moved its original, a sent message, as evidence (4.5.4)."""
+        ...
+
+    def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
+        """What was kept for a sent message, in the order of arrival."""
+        ...
+
     def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
         """Received messages of exactly this type that no application confirmed, oldest first.
 
@@ -96,7 +107,7 @@ class MessageBox(Protocol):
     def count_waiting(self, message_type: str, now: datetime) -> int: ...
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
-        """Entries that are not final and whose expiration time has passed, earliest first."""
+        """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
         ...
 
     def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
