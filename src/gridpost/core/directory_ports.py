@@ -6,7 +6,7 @@ a component that is told APPROVED is in the directory, whatever happens next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -125,3 +125,11 @@ class DirectoryStore(Protocol):
     async def read(self, work: Callable[[DirectoryUnitOfWork], T]) -> T: ...
 
     async def close(self) -> None: ...
+
+
+class Connections(Protocol):
+    """The open connections of the server."""
+
+    def close_of(self, fingerprints: Collection[bytes]) -> int:
+        """End every connection that was opened with one of these certificates (SHA-256 of DER)."""
+        ...
