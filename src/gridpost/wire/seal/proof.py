@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
-from gridpost.core.certificate import Certificate
+from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import clip
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
@@ -25,7 +25,7 @@ from gridpost.wire.seal.processors import read_signature
 from gridpost.wire.seal.profile import DEFAULT, Profile
 from gridpost.wire.seal.registry import STANDARD, Registry
 from gridpost.wire.seal.signing import verify
-from gridpost.wire.x509 import trusted_path
+from gridpost.wire.x509 import read_certificate, trusted_path
 
 
 class Standing(Enum):
@@ -136,6 +136,10 @@ class _Verifier:
     ) -> Finding:
         generated = signed.metadata.generated
         try:
+            # What is said about a certificate in a proof may differ from what stands in it.
+            certificate = read_certificate(
+                certificate.der, CertificateKind.SIGNING, certificate.certificate_id
+            )
             verify(signed, [certificate], self.profile, self.registry)
         except Refusal as refusal:
             problem = refusal.message
