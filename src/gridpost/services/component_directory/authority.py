@@ -119,9 +119,7 @@ class Authority:
     def _certify(self, request: RegistrationRequest, at: datetime) -> tuple[Certificate, ...]:
         issuer = self.current(at)
         issued = [
-            read_certificate(
-                issue(k.kind, request.code, k.spki, issuer, self._period(at)), k.kind
-            )
+            read_certificate(issue(k.kind, request.code, k.spki, issuer, self._period(at)), k.kind)
             for k in request.public_keys
         ]
         # 503 cl. 8.2: the certificate ID is ours to write for whatever we publish.

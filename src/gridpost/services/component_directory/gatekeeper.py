@@ -13,11 +13,10 @@ from datetime import datetime
 from gridpost.core.certificate import CertificateKind, of_kind
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
 from gridpost.core.directory_ports import DirectoryStore
-from gridpost.core.identifiers import component_code
+from gridpost.core.identifiers import clip, component_code
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registry_office import Applicant, check_invitation
-from gridpost.core.synchronisation import Directory, home_directory
 from gridpost.core.version import INSTALLED
 from gridpost.services.component_directory.authority import Authority, fingerprint
 from gridpost.services.component_directory.publication import Publication
@@ -62,6 +61,14 @@ class Gatekeeper:
             return await self._invited(installing, at)
         return await self._component(verified, at)
 
+    def claimed(self, chain: Sequence[bytes]) -> str:
+        """The name in a certificate that was not believed, for the log."""
+        try:
+            leaf = read_certificate(chain[0], CertificateKind.AUTHENTICATION)
+        except (IndexError, Refusal):
+            return ""
+        return clip(leaf.subject_code)
+
     def _installation(self, chain: Sequence[bytes], at: datetime) -> VerifiedChain | None:
         try:
             return verify_chain(chain, self._roots(), at, Purpose.INSTALLATION)
@@ -85,35 +92,31 @@ class Gatekeeper:
         line = await self._store.read(lambda unit: unit.ledger.find(mark))
         if line is not None and line.revoked_at is not None:
             raise Refusal(Rule.CERTIFICATE_REVOKED, "the certificate was revoked")
-        directory = await self._publication.directory()
-        component = directory.find(verified.leaf.subject_code, at)
-        if component is None:
-            component = self._introduced(verified)
-        elif component.component_directory == self._publication.settings.code:
+        identities = await self._publication.identities()
+        try:
+            component = identities.identify(verified.leaf, verified.issuer, at)
+        except Refusal as refusal:
+            component = self._introduced(verified, refusal)
+        if component.component_directory == self._publication.settings.code:
             _must_publish(component, verified)
-        elif not _belongs(component, verified, directory, at):
-            # Its replica may be older than its certificates: then it introduces itself again.
-            component = self._introduced(verified, component)
         return Applicant(component.code, mark, component)
 
-    def _introduced(
-        self, verified: VerifiedChain, known: Component | None = None
-    ) -> Component:
-        """A component-directory that the administrator named, before it was ever synchronised."""
-        code = verified.leaf.subject_code
+    def _introduced(self, verified: VerifiedChain, refusal: Refusal) -> Component:
+        """A component-directory that the administrator named, and that was not synchronised yet.
+
+        Its replica may also have lapsed, or be older than its certificates: then it introduces
+        itself again.
+        """
         for peer in self._publication.settings.peers:
-            if peer.code == code and proves(peer, verified):
-                return known or Component(
+            if peer.code == verified.leaf.subject_code and proves(peer, verified):
+                return Component(
                     peer.code,
                     ComponentType.COMPONENT_DIRECTORY,
                     Contact("", "", "", ""),
                     peer.code,
                     Implementation(str(INSTALLED)),
                 )
-        raise Refusal(
-            Rule.CERTIFICATE_NOT_OF_COMPONENT,
-            "the certificate is not that of a registered component",
-        )
+        raise refusal
 
 
 def proves(peer: Peer, verified: VerifiedChain) -> bool:
@@ -131,19 +134,3 @@ def _must_publish(component: Component, verified: VerifiedChain) -> None:
             Rule.CERTIFICATE_NOT_OF_COMPONENT,
             f"the certificate is not one that is published for {component.code}",
         )
-
-
-def _belongs(
-    component: Component, verified: VerifiedChain, directory: Directory, at: datetime
-) -> bool:
-    """503 cl. 8.4.1 (see divergences, whose certificate it is), for other subsystems."""
-    published = of_kind(component.certificates, CertificateKind.AUTHENTICATION)
-    if any(c.der == verified.leaf.der for c in published):
-        return True
-    home = home_directory(directory, component, at)
-    if home is None:
-        return False
-    authorities = of_kind(home.certificates, CertificateKind.INTEGRATED_CA)
-    return any(c.der == verified.issuer for c in authorities) and all(
-        c.not_before < verified.leaf.not_before for c in published
-    )

@@ -1,6 +1,6 @@
-"""The registry office at work: requests are filed, decided and read, components struck off (503 cl. 7.6, 8.6).
+"""The registry office at work: requests are filed, decided and read, components struck off.
 
-Everything that belongs together commits together with its journal row; certificates are issued
+503 cl. 7.6 and 8.6. Everything that belongs together commits together with its journal row; certificates are issued
 before the transaction that publishes them, and are worth nothing until it has committed.
 """
 
@@ -158,9 +158,7 @@ class RegistryOffice:
         certificates = await self._authority.certify(pending.request, at)
 
         def work(unit: DirectoryUnitOfWork) -> Registration:
-            registration = approved(
-                _known(unit, registration_id), certificates, at=at, by=by
-            )
+            registration = approved(_known(unit, registration_id), certificates, at=at, by=by)
             code = registration.request.code
             entry = entry_on_approval(
                 registration,
@@ -230,9 +228,7 @@ class RegistryOffice:
         key = self._make_key()
         lasting = self._publication.settings.installation_validity
         certificate, issuer = await self._authority.invite(wanted, key.spki, at, lasting)
-        invitation = Invitation(
-            fingerprint(certificate.der), wanted, at, by, certificate.not_after
-        )
+        invitation = Invitation(fingerprint(certificate.der), wanted, at, by, certificate.not_after)
 
         def work(unit: DirectoryUnitOfWork) -> None:
             # The newest invitation counts: an unused one may have gone astray.
@@ -329,9 +325,7 @@ class RegistryOffice:
                     Rule.INSTALLATION_CERTIFICATE,
                     "this installation certificate was used already: ask for a new one",
                 )
-            unit.invitations.save(
-                replace(invitation, registration_id=registration.registration_id)
-            )
+            unit.invitations.save(replace(invitation, registration_id=registration.registration_id))
         unit.registrations.add(registration)
         unit.journal.append(
             AdministrationRow(
@@ -347,9 +341,7 @@ class RegistryOffice:
         self, request: RegistrationRequest, applicant: Applicant
     ) -> Registration | None:
         """The same request by the same applicant: its first answer may have been lost."""
-        filed = await self._store.read(
-            lambda unit: unit.registrations.of_component(request.code)
-        )
+        filed = await self._store.read(lambda unit: unit.registrations.of_component(request.code))
         for registration in filed:
             by_same = registration.submitted_by == applicant.fingerprint or (
                 not applicant.installing and applicant.code == request.code
@@ -365,9 +357,7 @@ class RegistryOffice:
             try:
                 external.append(read_certificate(certificate.der, certificate.kind))
             except Refusal as refusal:
-                raise Refusal(
-                    Rule.REGISTRATION_KEYS, refusal.message, refusal.details
-                ) from refusal
+                raise Refusal(Rule.REGISTRATION_KEYS, refusal.message, refusal.details) from refusal
             check_external(external[-1], at)
         return replace(request, certificates=tuple(external))
 

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from gridpost.core.component import Component
 from gridpost.core.directory_ports import DirectoryStore, DirectoryUnitOfWork
+from gridpost.core.peer_identity import PeerIdentities
 from gridpost.core.ports import Clock
 from gridpost.core.registry_office import next_withdrawal, published
 from gridpost.core.synchronisation import (
@@ -30,6 +31,7 @@ from gridpost.services.component_directory.settings import DirectorySettings
 class _Content:
     revision: int
     directory: Directory
+    identities: PeerIdentities
     until: datetime | None
 
 
@@ -44,15 +46,22 @@ class Publication:
 
     async def directory(self) -> Directory:
         """Own subsystem and replicas; a lapsed replica is there, but finds nothing (503 cl. 7.7.1)."""
+        return (await self._current()).directory
+
+    async def identities(self) -> PeerIdentities:
+        """Whose certificates are published."""
+        return (await self._current()).identities
+
+    async def _current(self) -> _Content:
         at = self._clock.now()
         known = self._content
         if known is not None and (known.until is None or at <= known.until):
             revision = await self._store.read(lambda unit: unit.entries.revision())
             if revision == known.revision:
-                return known.directory
+                return known
         content = await self._store.read(lambda unit: self._build(unit, at))
         self._content = content
-        return content.directory
+        return content
 
     async def answer(self, couples: Iterable[Couple], *, only_home: bool) -> Answer:
         """503 cl. 7.7.2, for any client: the triplets, and the contents that it does not have."""
@@ -73,8 +82,10 @@ class Publication:
         grace = self.settings.published_after_expiry
         own = tuple(published(component, at, grace) for component in stored)
         home = Subsystem(self.settings.code, content_id(own), own)
+        directory = Directory.of([home, *unit.entries.replicas()])
         return _Content(
             unit.entries.revision(),
-            Directory.of([home, *unit.entries.replicas()]),
+            directory,
+            PeerIdentities(directory),
             next_withdrawal(stored, at, grace),
         )
