@@ -176,6 +176,9 @@ class Rule(Enum):
 
     # -- ourselves
     STORE_TOO_NEW = _operator("gridpost store")
+    STORE_IN_USE = _operator("gridpost store", retryable=True)
+    STORE_OF_ANOTHER = _operator("gridpost store")
+    STORE_DAMAGED = _operator("gridpost store")
     STORE_FULL = _operator("gridpost store", retryable=True)
     INTERNAL = RuleText("gridpost", Code.INTERNAL_ERROR, Fault.OURSELVES, retryable=True)
     BUSY = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True)

@@ -1,7 +1,8 @@
 """The registry office at work: requests are filed, decided and read, components struck off.
 
-503 cl. 7.6 and 8.6. Everything that belongs together commits together with its journal row; certificates are issued
-before the transaction that publishes them, and are worth nothing until it has committed.
+503 cl. 7.6 and 8.6. Everything that belongs together commits together with its journal row.
+Certificates are issued before the transaction that publishes them, and are worth nothing until it
+has committed.
 """
 
 from __future__ import annotations
