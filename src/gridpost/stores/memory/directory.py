@@ -178,10 +178,23 @@ class MemoryDirectoryJournal:
     def mark_exported(self, sequence: int) -> None:
         self._exported = max(self._exported, sequence)
 
-    def prune(self, now: datetime, retention: timedelta) -> int:
-        kept = [r for r in self._rows if r.row.at > now - retention]
-        gone = len(self._rows) - len(kept)
-        self._rows = kept
+    def prune(
+        self,
+        now: datetime,
+        retention: timedelta,
+        *,
+        keep_exported: timedelta | None = None,
+        limit: int = 10_000,
+    ) -> int:
+        gone = 0
+        for recorded in self._rows[:limit]:
+            kept_for = retention
+            if keep_exported is not None and recorded.sequence <= self._exported:
+                kept_for = min(retention, keep_exported)
+            if recorded.row.at > now - kept_for:
+                break
+            gone += 1
+        del self._rows[:gone]
         return gone
 
 
