@@ -36,10 +36,13 @@ class Administrators:
     """Name -> hash. The name is what the journal says about who did something."""
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
-        self._hashes = {name: _parse(text) for name, text in hashes.items()}
-        # A token that was right stays right while this process runs; guessing stays slow.
-        self._known: dict[bytes, str] = {}
         self._one_at_a_time = asyncio.Semaphore(1)
+        self.replace(hashes)
+
+    def replace(self, hashes: Mapping[str, str]) -> None:
+        self._hashes = {name: _parse(text) for name, text in hashes.items()}
+        # A token that was right stays right until the configuration changes; guessing stays slow.
+        self._known: dict[bytes, str] = {}
 
     async def who(self, authorization: str) -> str:
         """The name behind an Authorization header; or a refusal."""

@@ -75,3 +75,8 @@ def presentable(refusal: Refusal) -> Refusal:
 def render(refusal: Refusal, status: int, headers: Mapping[str, str] | None = None) -> Response:
     body = encode_error(presentable(refusal) if status >= 500 else refusal)
     return Response(body, status, dict(headers or {}), MEDIA_TYPE)
+
+
+def malformed(reason: str) -> tuple[str, bytes]:
+    """What was no HTTP request at all gets an error body as well (503 cl. 7.5)."""
+    return MEDIA_TYPE, encode_error(Refusal(Rule.MALFORMED_XML, f"not an HTTP request: {reason}"))

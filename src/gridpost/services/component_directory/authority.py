@@ -68,7 +68,7 @@ class Authority:
     """The INTEGRATED CA of this subsystem. Signing runs in a thread: RSA releases the lock."""
 
     def __init__(self, issuers: Sequence[Issuer], validity: timedelta) -> None:
-        self._validity = validity
+        self.validity = validity
         self.replace(issuers)
 
     def replace(self, issuers: Sequence[Issuer]) -> None:
@@ -129,7 +129,7 @@ class Authority:
         return (*issued, *external)
 
     def _period(self, at: datetime) -> Validity:
-        return Validity.starting(at, self._validity)
+        return Validity.starting(at, self.validity)
 
 
 __all__ = [

@@ -44,6 +44,11 @@ class Publication:
         self.settings = settings
         self._content: _Content | None = None
 
+    def reconfigure(self, settings: DirectorySettings) -> None:
+        """Other governance rules from now on; the content is built anew by them."""
+        self.settings = settings
+        self._content = None
+
     async def directory(self) -> Directory:
         """Own subsystem and replicas; a lapsed replica is there, but finds nothing (503 cl. 7.7.1)."""
         return (await self._current()).directory
