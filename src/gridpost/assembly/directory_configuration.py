@@ -40,6 +40,21 @@ def _positive(duration: timedelta) -> timedelta:
     return duration
 
 
+def _hash(text: str) -> str:
+    try:
+        check_hash(text)
+    except Refusal as refusal:
+        raise ValueError(refusal.message) from None
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 Code = Annotated[str, AfterValidator(_code)]
 Url = Annotated[str, AfterValidator(_https)]
 Period = Annotated[Duration, AfterValidator(_positive)]
@@ -97,9 +112,7 @@ class CertificatesSection(_Section):
 class AdministrationSection(_Section):
     host: str = "127.0.0.1"
     port: Port = 8444
-    tokens: dict[str, Annotated[str, AfterValidator(lambda t: _hash(t))]] = Field(
-        default_factory=dict
-    )
+    tokens: dict[str, Annotated[str, AfterValidator(_hash)]] = Field(default_factory=dict)
     """Name of an administrator -> scrypt hash of the token."""
     certificate: Path | None = None
     """With a certificate chain and a key (PEM) the administration speaks HTTPS."""
@@ -226,18 +239,3 @@ def _one_certificate(file: Path) -> bytes:
     if len(found) != 1:
         raise Refusal(Rule.USAGE, f"{file} must hold one certificate, not {len(found)}")
     return found[0]
-
-
-def _hash(text: str) -> str:
-    try:
-        check_hash(text)
-    except Refusal as refusal:
-        raise ValueError(refusal.message) from None
-    return text
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
