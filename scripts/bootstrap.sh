@@ -78,7 +78,7 @@ look_around() {
 }
 
 install_missing() {
-    local command="apt-get install -qq -y --no-install-recommends ${missing[*]}" as_root=()
+    local install="apt-get install -y --no-install-recommends ${missing[*]}" as_root=()
     say "missing: $(printf '%s; ' "${reasons[@]}" | sed 's/; $//')"
     have apt-get || die "no apt-get here; install what is missing with this system's package manager"
     if [ "$(id -u)" -ne 0 ]; then
@@ -86,14 +86,14 @@ install_missing() {
             as_root=(sudo -n)
         else
             die "may not install packages here; run this once, then try again:
-    sudo $command"
+    sudo apt-get update && sudo $install"
         fi
     fi
     say "installing with apt: ${missing[*]}"
     # A fresh image has no package lists; a list that cannot be refreshed may still be good enough.
     ${as_root[@]+"${as_root[@]}"} apt-get -qq update </dev/null || say "could not refresh the package lists"
     # shellcheck disable=SC2086  # the words of one command
-    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive $command </dev/null >&2
+    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive $install -qq </dev/null >&2
 }
 
 # ---------------------------------------------------------------- the environment

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from support.pki import NOW
-
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
+from support.pki import NOW
 
 CONTENT = b"<Document>a schedule \xc3\xa9\x00\xff</Document>"
 MESSAGE_ID = "0a4c1b6e-52cc-4c7a-9a38-0d7b6a1e2f30"

@@ -20,7 +20,7 @@ from gridpost.assembly.directory_configuration import (
 )
 from gridpost.assembly.directory_keys import DirectoryKeys, make_key
 from gridpost.assembly.installation import packer
-from gridpost.core.directory_ports import DirectoryStore
+from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
@@ -82,7 +82,7 @@ class RunningDirectory:
     publication: Publication
     synchroniser: Synchroniser
     upkeep: Upkeep
-    store: DirectoryStore
+    store: RegistryStore
 
 
 class Assembly:
@@ -91,7 +91,7 @@ class Assembly:
     def __init__(
         self,
         configuration: DirectoryConfiguration,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         keys: DirectoryKeys,
     ) -> None:
@@ -144,7 +144,7 @@ class Assembly:
             self.upkeep,
             self.metrics,
             self.administrators,
-            packer(self.publication, lambda: self.roots),
+            packer(self.publication, self.credentials),
         )
 
     async def renew_own(self) -> None:

@@ -98,7 +98,7 @@ class Entries(Protocol):
     def drop_replica(self, code: ComponentCode) -> None: ...
 
 
-class DirectoryUnitOfWork(Protocol):
+class RegistryUnit(Protocol):
     """Everything of a component-directory that commits together."""
 
     @property
@@ -117,12 +117,12 @@ class DirectoryUnitOfWork(Protocol):
     def journal(self) -> Journal: ...
 
 
-class DirectoryStore(Protocol):
+class RegistryStore(Protocol):
     """As `core.ports.Store`, for a component-directory."""
 
-    async def run(self, work: Callable[[DirectoryUnitOfWork], T]) -> T: ...
+    async def run(self, work: Callable[[RegistryUnit], T]) -> T: ...
 
-    async def read(self, work: Callable[[DirectoryUnitOfWork], T]) -> T: ...
+    async def read(self, work: Callable[[RegistryUnit], T]) -> T: ...
 
     async def close(self) -> None: ...
 

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gridpost.core.component import Component
-from gridpost.core.directory_ports import DirectoryStore
+from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip
 from gridpost.core.journal import RefusalRow, values
 from gridpost.core.ports import Clock
@@ -50,7 +50,7 @@ class Administration:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         office: RegistryOffice,
         publication: Publication,

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gridpost.core.component import ComponentType
-from gridpost.core.directory_ports import DirectoryStore
+from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip
 from gridpost.core.journal import RefusalRow
 from gridpost.core.ports import Clock
@@ -68,7 +68,7 @@ class DirectoryApi:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         gatekeeper: Gatekeeper,
         office: RegistryOffice,

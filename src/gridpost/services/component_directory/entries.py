@@ -10,7 +10,7 @@ import structlog
 from gridpost import __version__
 from gridpost.core.certificate import Certificate
 from gridpost.core.component import Component, ComponentType, Implementation, inconsistencies
-from gridpost.core.directory_ports import DirectoryStore, DirectoryUnitOfWork
+from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.instant import Instant
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.ports import Clock
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 class Entries:
     """Entries of the own subsystem, changed by their owners."""
 
-    def __init__(self, store: DirectoryStore, clock: Clock, publication: Publication) -> None:
+    def __init__(self, store: RegistryStore, clock: Clock, publication: Publication) -> None:
         self._store = store
         self._clock = clock
         self._publication = publication
@@ -55,7 +55,7 @@ class Entries:
         self.may_push(pushed.type, code, applicant)
         at = self._clock.now()
 
-        def work(unit: DirectoryUnitOfWork) -> Component:
+        def work(unit: RegistryUnit) -> Component:
             known = unit.entries.find(code)
             if known is None:  # revoked since it was identified
                 raise Refusal(Rule.RESOURCE_UNKNOWN, f"there is no entry {code}")
@@ -82,7 +82,7 @@ class Entries:
         at = self._clock.now()
         settings = self._publication.settings
 
-        def work(unit: DirectoryUnitOfWork) -> Component:
+        def work(unit: RegistryUnit) -> Component:
             known = unit.entries.find(settings.code)
             entry = self._own(known, certificates, at)
             for certificate in certificates:

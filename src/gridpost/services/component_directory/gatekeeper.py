@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gridpost.core.certificate import CertificateKind, of_kind
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
-from gridpost.core.directory_ports import DirectoryStore
+from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip, component_code
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
@@ -35,7 +35,7 @@ class Gatekeeper:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         publication: Publication,
         authority: Authority,

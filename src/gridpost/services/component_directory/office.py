@@ -16,7 +16,7 @@ import structlog
 
 from gridpost.core.certificate import Certificate
 from gridpost.core.component import Component
-from gridpost.core.directory_ports import Connections, DirectoryStore, DirectoryUnitOfWork
+from gridpost.core.directory_ports import Connections, RegistryStore, RegistryUnit
 from gridpost.core.identifiers import ComponentCode, component_code
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.ports import Clock
@@ -84,7 +84,7 @@ class RegistryOffice:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         publication: Publication,
         authority: Authority,
@@ -120,7 +120,7 @@ class RegistryOffice:
             admission.extension,
         )
 
-        def work(unit: DirectoryUnitOfWork) -> None:
+        def work(unit: RegistryUnit) -> None:
             for kind, digest in keys:
                 check_key(
                     request.code, kind, unit.ledger.of_key(digest), publishers.get(digest, ())
@@ -158,7 +158,7 @@ class RegistryOffice:
         elsewhere = await self._elsewhere(pending.request.code)
         certificates = await self._authority.certify(pending.request, at)
 
-        def work(unit: DirectoryUnitOfWork) -> Registration:
+        def work(unit: RegistryUnit) -> Registration:
             registration = approved(_known(unit, registration_id), certificates, at=at, by=by)
             code = registration.request.code
             entry = entry_on_approval(
@@ -196,7 +196,7 @@ class RegistryOffice:
         at = self._clock.now()
         reason = _stated(reason, "a rejection")
 
-        def work(unit: DirectoryUnitOfWork) -> Registration:
+        def work(unit: RegistryUnit) -> Registration:
             registration = rejected(_known(unit, registration_id), reason, at=at, by=by)
             unit.registrations.save(registration)
             unit.journal.append(
@@ -231,7 +231,7 @@ class RegistryOffice:
         certificate, issuer = await self._authority.invite(wanted, key.spki, at, lasting)
         invitation = Invitation(fingerprint(certificate.der), wanted, at, by, certificate.not_after)
 
-        def work(unit: DirectoryUnitOfWork) -> None:
+        def work(unit: RegistryUnit) -> None:
             # The newest invitation counts: an unused one may have gone astray.
             _withdraw_invitations(unit, wanted, at, used=False)
             unit.invitations.add(invitation)
@@ -256,7 +256,7 @@ class RegistryOffice:
         reason = _stated(reason, "a revocation")
         elsewhere = await self._elsewhere(code)
 
-        def work(unit: DirectoryUnitOfWork) -> tuple[Component, list[bytes]]:
+        def work(unit: RegistryUnit) -> tuple[Component, list[bytes]]:
             component = revocable(
                 unit.entries.find(code) or elsewhere,
                 code,
@@ -307,9 +307,7 @@ class RegistryOffice:
             )
         return registration
 
-    def _book(
-        self, unit: DirectoryUnitOfWork, registration: Registration, applicant: Applicant
-    ) -> None:
+    def _book(self, unit: RegistryUnit, registration: Registration, applicant: Applicant) -> None:
         """Into the books, or a refusal because of what was booked in the meantime."""
         code = registration.request.code
         if any(
@@ -388,16 +386,14 @@ class RegistryOffice:
         )
 
 
-def _known(unit: DirectoryUnitOfWork, registration_id: str) -> Registration:
+def _known(unit: RegistryUnit, registration_id: str) -> Registration:
     registration = unit.registrations.find(registration_id)
     if registration is None:
         raise Refusal(Rule.REGISTRATION_UNKNOWN, f"there is no registration {registration_id}")
     return registration
 
 
-def _withdraw_invitations(
-    unit: DirectoryUnitOfWork, code: str, at: datetime, *, used: bool
-) -> None:
+def _withdraw_invitations(unit: RegistryUnit, code: str, at: datetime, *, used: bool) -> None:
     for invitation in unit.invitations.of_component(code):
         if invitation.withdrawn_at is None and (used or not invitation.registration_id):
             unit.invitations.save(replace(invitation, withdrawn_at=at))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gridpost.core.component import Component
-from gridpost.core.directory_ports import DirectoryStore, DirectoryUnitOfWork
+from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.peer_identity import PeerIdentities
 from gridpost.core.ports import Clock
 from gridpost.core.registry_office import next_withdrawal, published
@@ -38,7 +38,7 @@ class _Content:
 class Publication:
     """What is published, for whoever synchronises or has to be identified."""
 
-    def __init__(self, store: DirectoryStore, clock: Clock, settings: DirectorySettings) -> None:
+    def __init__(self, store: RegistryStore, clock: Clock, settings: DirectorySettings) -> None:
         self._store = store
         self._clock = clock
         self.settings = settings
@@ -82,7 +82,7 @@ class Publication:
     async def find(self, code: str) -> Component | None:
         return (await self.directory()).find(code, self._clock.now())
 
-    def _build(self, unit: DirectoryUnitOfWork, at: datetime) -> _Content:
+    def _build(self, unit: RegistryUnit, at: datetime) -> _Content:
         stored = unit.entries.own()
         grace = self.settings.published_after_expiry
         own = tuple(published(component, at, grace) for component in stored)

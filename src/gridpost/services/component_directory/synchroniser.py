@@ -14,7 +14,7 @@ from datetime import datetime
 import structlog
 
 from gridpost.core.component import ComponentType
-from gridpost.core.directory_ports import DirectoryStore, DirectoryUnitOfWork
+from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
@@ -61,7 +61,7 @@ class PeerState:
 class Synchroniser:
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         publication: Publication,
         metrics: DirectoryMetrics,
@@ -96,7 +96,7 @@ class Synchroniser:
         """503 cl. 7.7.2: a subsystem that is no longer in the configured list disappears."""
         wanted = {peer.code for peer in self._publication.settings.peers}
 
-        def work(unit: DirectoryUnitOfWork) -> None:
+        def work(unit: RegistryUnit) -> None:
             for replica in unit.entries.replicas():
                 if replica.component_directory not in wanted:
                     unit.entries.drop_replica(replica.component_directory)
@@ -163,7 +163,7 @@ class Synchroniser:
         self._metrics.not_received(before.code)
         log.warning("synchronisation failed", component_directory=before.code, reason=reason)
 
-    def _take(self, unit: DirectoryUnitOfWork, peer: Peer, received: Answer, at: datetime) -> Merge:
+    def _take(self, unit: RegistryUnit, peer: Peer, received: Answer, at: datetime) -> Merge:
         own = tuple(unit.entries.own())
         home = Subsystem(self._publication.settings.code, content_id(own), own)
         merge = merge_home_of(

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from gridpost.core.certificate import Certificate, CertificateKind, expiring
-from gridpost.core.directory_ports import DirectoryStore
+from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.ports import Clock
 from gridpost.core.registration import RegistrationStatus
 from gridpost.services.component_directory.metrics import DirectoryMetrics
@@ -55,7 +55,7 @@ class Health:
 class Upkeep:
     def __init__(
         self,
-        store: DirectoryStore,
+        store: RegistryStore,
         clock: Clock,
         publication: Publication,
         metrics: DirectoryMetrics,

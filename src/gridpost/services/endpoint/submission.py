@@ -78,9 +78,7 @@ class Submission:
         document = Document(receiver_code, message_type, TRACING_CONTENT)
         return await self._accept(application, document, InternalType.TRACING_MESSAGE)
 
-    async def _accept(
-        self, application: str, document: Document, kind: InternalType
-    ) -> MessageId:
+    async def _accept(self, application: str, document: Document, kind: InternalType) -> MessageId:
         context = self._context
         strict = context.settings.strict_patterns
         now = context.clock.now()

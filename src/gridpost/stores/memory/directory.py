@@ -219,7 +219,7 @@ class MemoryDirectoryUnitOfWork:
 
 
 class MemoryDirectoryStore:
-    """`core.directory_ports.DirectoryStore` in memory."""
+    """`core.directory_ports.RegistryStore` in memory."""
 
     def __init__(self) -> None:
         self._state = MemoryDirectoryUnitOfWork()

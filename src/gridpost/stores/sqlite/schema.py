@@ -106,6 +106,15 @@ _FIRST = (
     ) STRICT, WITHOUT ROWID
     """,
     """
+    CREATE TABLE acknowledgement (
+        message INTEGER NOT NULL REFERENCES message (number) ON DELETE CASCADE,
+        line INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        content BLOB NOT NULL,
+        PRIMARY KEY (message, line)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
     CREATE TABLE remnant (
         number INTEGER PRIMARY KEY,
         side TEXT NOT NULL,

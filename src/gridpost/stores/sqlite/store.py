@@ -42,7 +42,7 @@ class Settings:
 
 
 class SqliteStore:
-    """core.ports.Store, and core.directory_ports.DirectoryStore."""
+    """core.ports.Store, and core.directory_ports.RegistryStore."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, Sql
 
 
 class SqliteUnit:
-    """core.ports.UnitOfWork, and core.directory_ports.DirectoryUnitOfWork.
+    """core.ports.UnitOfWork, and core.directory_ports.RegistryUnit.
 
     Made anew for each work, because each work undoes its own files.
     """

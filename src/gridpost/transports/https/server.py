@@ -64,6 +64,8 @@ class HttpsServer:
         self.port = 0
         self._tls = tls
         self._open = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
         self._arriving: set[asyncio.Task[None]] = set()
         self._state = ServerState()
         self._config = uvicorn.Config(
@@ -116,6 +118,9 @@ class HttpsServer:
             connection.close()
         for request in list(self._state.tasks):
             request.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.shutdown_seconds):
+                await self._empty.wait()
         await self._lifespan.shutdown()
 
     def accept(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
@@ -124,12 +129,15 @@ class HttpsServer:
             transport.abort()
             return
         self._open += 1
+        self._empty.clear()
         task = asyncio.get_running_loop().create_task(self._start_tls(arrival, transport))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
 
     def gone(self) -> None:
         self._open -= 1
+        if not self._open:
+            self._empty.set()
 
     async def _start_tls(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()

@@ -1,5 +1,6 @@
 """The XML bodies of the component-directory API (503 cl. 7.5, 7.8), to and from values of the core."""
 
+from gridpost.wire.directory.bundle import InstallationBundle, decode_bundle, encode_bundle
 from gridpost.wire.directory.component import decode_entry, decode_pushed, encode_component
 from gridpost.wire.directory.components import (
     EncodedComponents,
@@ -24,10 +25,12 @@ MEDIA_TYPE = "application/xml"
 __all__ = [
     "MEDIA_TYPE",
     "EncodedComponents",
+    "InstallationBundle",
     "PeerError",
     "Query",
     "ReceivedAnswer",
     "RegistrationAnswer",
+    "decode_bundle",
     "decode_components",
     "decode_entry",
     "decode_error",
@@ -35,6 +38,7 @@ __all__ = [
     "decode_query",
     "decode_request",
     "decode_response",
+    "encode_bundle",
     "encode_component",
     "encode_components",
     "encode_error",
