@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from gridpost.core.component import Component
+from gridpost.core.component import Component, ComponentType
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.instant import Instant
 from gridpost.core.message_path import Restriction
@@ -22,7 +22,6 @@ from gridpost.wire.directory import (
     encode_query,
     encode_request,
 )
-from gridpost.core.component import ComponentType
 from gridpost.wire.xml import load_schema, parse
 from support.builders import path
 from support.component_directory import BROKER_KINDS, TestDirectory, request_for
@@ -120,9 +119,7 @@ async def test_nobody_pushes_the_entry_of_another_endpoint(
     before = await directory.state()
     body = encode_component(await directory.entry("E2"))
     for other in (endpoint, broker):
-        response = await directory.request(
-            "PUT", "/api/v1/endpoints/E2", body, chain=other.chain
-        )
+        response = await directory.request("PUT", "/api/v1/endpoints/E2", body, chain=other.chain)
         assert response.status_code == 403
     unlike = await directory.request("PUT", "/api/v1/endpoints/E1", body, chain=endpoint.chain)
     assert unlike.status_code == 422
@@ -149,9 +146,7 @@ async def test_nobody_pushes_the_entry_of_another_broker(
     other = await directory.register("B2", BROKER_KINDS)
     body = encode_component(await directory.entry("B1"))
     for stranger in (endpoint, other):
-        response = await directory.request(
-            "PUT", "/api/v1/brokers/B1", body, chain=stranger.chain
-        )
+        response = await directory.request("PUT", "/api/v1/brokers/B1", body, chain=stranger.chain)
         assert response.status_code == 403
     # Its own code under the resource of the other type.
     response = await directory.request("PUT", "/api/v1/brokers/E1", body, chain=endpoint.chain)
@@ -165,7 +160,7 @@ async def test_the_query_in_the_body_of_the_get_is_honoured(
     first = await directory.query(endpoint.chain)
     assert {c.code for c in first.answer.components} == {"CD-1", "E1"}
     (grant,) = first.answer.grants
-    held = Query(((await directory.publication.directory()).couples()))
+    held = Query((await directory.publication.directory()).couples())
     second = await directory.query(endpoint.chain, held)
     assert second.answer.components == ()
     assert second.answer.grants == (grant,)
@@ -233,9 +228,7 @@ async def test_every_success_has_content_so_none_is_an_empty_200(
 async def test_a_body_that_cannot_be_parsed_is_a_bad_request(
     directory: TestDirectory, endpoint: TestComponent, body: bytes
 ) -> None:
-    response = await directory.request(
-        "PUT", "/api/v1/endpoints/E1", body, chain=endpoint.chain
-    )
+    response = await directory.request("PUT", "/api/v1/endpoints/E1", body, chain=endpoint.chain)
     assert response.status_code == 400
     assert decode_error(response.content).message
 

@@ -198,13 +198,9 @@ class TestDirectory:
             return await client.request(method, path, content=body, headers=headers)
 
     async def query_raw(self, chain: Sequence[bytes]) -> httpx.Response:
-        return await self.request(
-            "GET", "/api/v1/components", encode_query(Query()), chain=chain
-        )
+        return await self.request("GET", "/api/v1/components", encode_query(Query()), chain=chain)
 
-    async def query(
-        self, chain: Sequence[bytes], query: Query | None = None
-    ) -> ReceivedAnswer:
+    async def query(self, chain: Sequence[bytes], query: Query | None = None) -> ReceivedAnswer:
         response = await self.request(
             "GET", "/api/v1/components", encode_query(query or Query()), chain=chain
         )
@@ -214,9 +210,7 @@ class TestDirectory:
     async def invited(self, code: str) -> InstallationKit:
         return await self.office.invite(code, by="alice")
 
-    async def post(
-        self, chain: Sequence[bytes], request: RegistrationRequest
-    ) -> httpx.Response:
+    async def post(self, chain: Sequence[bytes], request: RegistrationRequest) -> httpx.Response:
         return await self.request(
             "POST", "/api/v1/registrations", encode_request(request), chain=chain
         )

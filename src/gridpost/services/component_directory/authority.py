@@ -11,12 +11,15 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from cryptography.hazmat.primitives.asymmetric import rsa
+
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import RegistrationRequest
-from gridpost.core.registry_office import INSTALLATION, IssuedCertificate, check_external
+from gridpost.core.registry_office import IssuedCertificate, check_external
 from gridpost.wire.x509 import (
+    KEY_BITS,
     Issuer,
     Validity,
     issue,
@@ -43,12 +46,23 @@ def key_digests(request: RegistrationRequest) -> list[tuple[CertificateKind, byt
     try:
         # Encoded again: two encodings of one key are one key.
         keys = [
-            (k.kind, hashlib.sha256(public_key_bytes(read_public_key(k.spki))).digest())
+            (k.kind, hashlib.sha256(public_key_bytes(_issuable(k.spki))).digest())
             for k in request.public_keys
         ]
         return keys + [(c.kind, key_digest(c.der)) for c in request.certificates]
     except Refusal as refusal:
         raise Refusal(Rule.REGISTRATION_KEYS, refusal.message, refusal.details) from refusal
+
+
+def _issuable(spki: bytes) -> rsa.RSAPublicKey:
+    key = read_public_key(spki)
+    if key.key_size not in KEY_BITS:
+        raise Refusal(
+            Rule.REGISTRATION_KEYS,
+            f"certificates are issued for keys of {', '.join(map(str, KEY_BITS))} bits, "
+            f"not of {key.key_size}",
+        )
+    return key
 
 
 def ledger_line(
@@ -130,13 +144,3 @@ class Authority:
 
     def _period(self, at: datetime) -> Validity:
         return Validity.starting(at, self.validity)
-
-
-__all__ = [
-    "INSTALLATION",
-    "Authority",
-    "fingerprint",
-    "key_digest",
-    "key_digests",
-    "ledger_line",
-]
