@@ -211,9 +211,7 @@ async def test_a_detach_that_does_not_close_is_mirrored(setup: Any, peer: RawPee
     assert len(setup.broker.producers) == 1
 
 
-async def test_the_end_of_a_session_ends_its_links_and_only_them(
-    setup: Any, peer: RawPeer
-) -> None:
+async def test_the_end_of_a_session_ends_its_links_and_only_them(setup: Any, peer: RawPeer) -> None:
     await peer.say(amqp.begin(1), amqp.attach("one", 0, SENDER, "E2"))
     await peer.say(amqp.attach("two", 0, SENDER, "E3", channel=1))
     await eventually(lambda: len(setup.broker.producers) == 2)
