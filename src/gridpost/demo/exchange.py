@@ -128,8 +128,7 @@ async def _exchange(messages: int, home: Path, say: Say) -> DemoResult:
     verified = sum(v.origin.proven and v.receipt.proven for v in verdicts.values())
     seconds = round(time.monotonic() - started, 3)
     say(
-        f"{received} of {len(sent)} documents RECEIVED, {verified} proofs verified, "
-        f"in {seconds} s."
+        f"{received} of {len(sent)} documents RECEIVED, {verified} proofs verified, in {seconds} s."
     )
     return DemoResult(
         sent=len(sent),
@@ -141,13 +140,11 @@ async def _exchange(messages: int, home: Path, say: Say) -> DemoResult:
     )
 
 
-async def _open(
-    network: Network, home: Path, stack: AsyncExitStack
-) -> dict[ComponentCode, Party]:
+async def _open(network: Network, home: Path, stack: AsyncExitStack) -> dict[ComponentCode, Party]:
     post = InProcessPost(network)
     parties = {}
     for code in PARTIES:
-        store = SqliteStore(home / code / "store", code)
+        store = SqliteStore.open(home / code / "store", code)
         stack.push_async_callback(store.close)
         context = EndpointContext(
             code, store, network.keyrings[code], SystemClock(), lambda: network.directory

@@ -59,6 +59,8 @@ class Network:
 
 def build_network(home: Path, now: datetime) -> Network:
     """A new network under `home`. Private keys are files that only their owner can read."""
+    for folder in (home, *(home / code for code in (DIRECTORY, BROKER, *PARTIES))):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     root_keys = FileKeyring(home / "root-ca")
     root_spki = root_keys.create_key()
     root_sign = root_keys.sign_function(root_spki)

@@ -12,7 +12,7 @@ from gridpost.core.acknowledgement import Original, compose, fingerprint_content
 from gridpost.core.delivery import Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.message import InternalMessage, InternalType, Metadata
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -24,6 +24,7 @@ from gridpost.services.endpoint.tracking import (
     message_row,
     record,
     refusal_row,
+    tracking_row,
 )
 from gridpost.wire.amqp.sections import split
 from gridpost.wire.mades.amqp_message import Fields, ReceivedMessage, decode, read_fields
@@ -87,19 +88,28 @@ class Arrival:
         except Refusal as refusal:
             return await self._refuse(metadata, refusal, came_by, now)
         acknowledgement = await self._answer(opened, now)
+        failure = compose(
+            InternalType.FAILURE_ACKNOWLEDGEMENT,
+            metadata,
+            b"VALIDATION_ERROR: another sender has used this message ID",
+            message_id=new_message_id(),
+            now=now,
+        )
         event = (
             Event.VERIFIED_TRACING
             if metadata.internal_type is InternalType.TRACING_MESSAGE
             else Event.VERIFIED
         )
-        entry = _entry(opened.message.metadata, opened.fingerprint, opened.message.content, came_by, now)
+        entry = _entry(
+            opened.message.metadata, opened.fingerprint, opened.message.content, came_by, now
+        )
         decision = decide(entry.delivery, Occurrence(event), now)
         encryption = opened.encryption_certificate
         journalled = context.settings.journals_content(metadata.message_type)
 
-        def store(work: UnitOfWork) -> None:
-            if not work.box.put(entry, opened.message.content):
-                return _arrived_again(work, entry, now)
+        def store(work: UnitOfWork, content: Content) -> None:
+            if not work.box.put(entry, content):
+                return _arrived_again(work, entry, failure, now)
             work.journal.append(
                 message_row(
                     entry,
@@ -111,7 +121,8 @@ class Arrival:
             record(work, entry, decision)
             _send(work, acknowledgement, entry, now)
 
-        await context.store.run(store)
+        async with context.store.staged(opened.message.content) as content:
+            await context.store.run(lambda work: store(work, content))
 
     async def _answer(self, opened: Opened, now: datetime) -> InternalMessage:
         """503 Table 1 event 2, or the tracing acknowledgement of 5.12."""
@@ -151,6 +162,8 @@ class Arrival:
         decision = decide(entry.delivery, Occurrence(Event.REFUSE, why), now)
 
         def store(work: UnitOfWork) -> None:
+            # Only the journal: whoever knows the ID of somebody else's message must not be able
+            # to occupy its place in the box with one that does not verify.
             work.journal.append(
                 refusal_row(
                     refusal,
@@ -160,9 +173,7 @@ class Arrival:
                     security=True,
                 )
             )
-            if not work.box.put(entry, b""):
-                return _arrived_again(work, entry, now)
-            record(work, entry, decision)
+            work.journal.append(tracking_row(entry, decision))
             _send(work, acknowledgement, entry, now)
 
         await self._context.store.run(store)
@@ -243,10 +254,17 @@ def _send(work: UnitOfWork, message: InternalMessage, original: BoxEntry, now: d
     work.journal.append(acknowledgement_row(Side.SENT, message, original.route, now))
 
 
-def _arrived_again(work: UnitOfWork, entry: BoxEntry, now: datetime) -> None:
+def _arrived_again(
+    work: UnitOfWork, entry: BoxEntry, failure: InternalMessage, now: datetime
+) -> None:
     """503 cl. 5.8.3: duplicates stop here. The identifier may outlive the message itself."""
     known = work.box.find(Side.RECEIVED, entry.message_id)
-    if known is not None:
+    if known is None:
+        return
+    if known.metadata.sender_code != entry.metadata.sender_code:
+        # Two verified senders with one UUID: no duplicate, and nothing may be lost silently.
+        _send(work, failure, entry, now)
+    else:
         happen(work, known, Occurrence(Event.ARRIVED_AGAIN), now)
 
 

@@ -30,18 +30,20 @@ def record(work: UnitOfWork, entry: BoxEntry, decision: Decision) -> None:
     work.box.move(side, decision)
     if Effect.STOP_TRANSFER in decision.effects and decision.entry.event is not Event.TRANSFERRED:
         work.box.stop_transfer(entry.message_id)
+    work.journal.append(tracking_row(entry, decision))
+
+
+def tracking_row(entry: BoxEntry, decision: Decision) -> TrackingRow:
     line = decision.entry
-    work.journal.append(
-        TrackingRow(
-            line.at,
-            side,
-            entry.message_id,
-            line.event,
-            line.state,
-            line.moved,
-            line.detail,
-            line.acknowledgement_id,
-        )
+    return TrackingRow(
+        line.at,
+        entry.delivery.side,
+        entry.message_id,
+        line.event,
+        line.state,
+        line.moved,
+        line.detail,
+        line.acknowledgement_id,
     )
 
 
