@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -31,8 +30,8 @@ class XmlLimits:
     max_attributes: int = 200_000
     """In the whole document. Namespace declarations count as attributes."""
     max_attributes_per_element: int = 256
-    """And as many namespace declarations. lxml looks attributes up one after the other, so that many
-    of them on one element cost their square."""
+    """lxml looks attributes up one after the other: many of them on one element cost their square.
+    What looks like an element is counted even where it is only character data."""
     max_attribute_length: int = 64 * 1024
 
 
@@ -195,10 +194,14 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     else:
         elements = tags
     # Each attribute has a '=': few of them need no exact count.
+    equals = octets.count(b"=")
+    if equals > limits.max_attributes_per_element and _crowded_tag(
+        limits.max_attributes_per_element
+    ).search(octets):
+        raise _too_much("attributes of one element", limits.max_attributes_per_element)
     few = (
         elements <= limits.max_elements
-        and octets.count(b"=") <= limits.max_attributes
-        and octets.count(b"xmlns") <= limits.max_attributes_per_element
+        and equals <= limits.max_attributes
         and not _long_attribute(limits.max_attribute_length, octets)
     )
     try:
@@ -220,10 +223,6 @@ def _parse_at_once(octets: bytes, limits: XmlLimits) -> etree._Element:
     root = etree.fromstring(octets, _own.parser)
     if _deeper_than(limits.max_depth)(root):
         raise _too_much("levels", limits.max_depth)
-    if octets.count(b"=") > limits.max_attributes_per_element and _with_more_attributes_than(
-        limits.max_attributes_per_element
-    )(root):
-        raise _too_much("attributes of one element", limits.max_attributes_per_element)
     return root
 
 
@@ -243,7 +242,7 @@ def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
             if event == "end":
                 count.depth -= 1
             elif event == "start-ns":
-                count.namespace(str(item[1]))
+                count.attribute(str(item[1]))
             else:
                 count.element(item)
     return parser.close()
@@ -257,35 +256,23 @@ class _Count:
         self.depth = 0
         self._elements = 0
         self._attributes = 0
-        self._namespaces = 0
-
-    def namespace(self, uri: str) -> None:
-        """The declarations of an element come in front of it."""
-        self._namespaces += 1
-        self._check(self._namespaces, lambda: [uri])
 
     def element(self, element: etree._Element) -> None:
-        limits = self._limits
-        self._namespaces = 0
         self.depth += 1
-        if self.depth > limits.max_depth:
-            raise _too_much("levels", limits.max_depth)
+        if self.depth > self._limits.max_depth:
+            raise _too_much("levels", self._limits.max_depth)
         self._elements += 1
-        if self._elements > limits.max_elements:
-            raise _too_much("elements", limits.max_elements)
-        if attributes := element.attrib:
-            self._check(len(attributes), attributes.values)
+        if self._elements > self._limits.max_elements:
+            raise _too_much("elements", self._limits.max_elements)
+        for value in element.attrib.values():
+            self.attribute(value)
 
-    def _check(self, of_element: int, values: Callable[[], list[str]]) -> None:
-        limits = self._limits
-        if of_element > limits.max_attributes_per_element:
-            raise _too_much("attributes of one element", limits.max_attributes_per_element)
-        for value in values():
-            self._attributes += 1
-            if len(value) > limits.max_attribute_length:
-                raise _too_much("characters in an attribute", limits.max_attribute_length)
-        if self._attributes > limits.max_attributes:
-            raise _too_much("attributes", limits.max_attributes)
+    def attribute(self, value: str) -> None:
+        self._attributes += 1
+        if self._attributes > self._limits.max_attributes:
+            raise _too_much("attributes", self._limits.max_attributes)
+        if len(value) > self._limits.max_attribute_length:
+            raise _too_much("characters in an attribute", self._limits.max_attribute_length)
 
 
 def _long_attribute(length: int, octets: bytes) -> bool:
@@ -305,8 +292,11 @@ def _deeper_than(depth: int) -> etree.XPath:
 
 
 @lru_cache(maxsize=16)
-def _with_more_attributes_than(count: int) -> etree.XPath:
-    return etree.XPath(f"boolean(//@*[{count + 1}])", regexp=False)
+def _crowded_tag(attributes: int) -> re.Pattern[bytes]:
+    return re.compile(
+        rb"<[^ \t\r\n<>/!?](?:[^<>\"'=]*+=[ \t\r\n]*+(?:\"[^\"<]*+\"|'[^'<]*+')){%d}"
+        % (attributes + 1)
+    )
 
 
 def _too_much(what: str, limit: int) -> Refusal:

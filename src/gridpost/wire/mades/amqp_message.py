@@ -132,7 +132,7 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
     metadata = message.metadata
     if metadata.expiration_time is None:
         raise _missing("absolute-expiry-time")
-    # REPAIRS, Table 5: durable is not listed, but no message may get lost.
+    # Table 5 does not list durable, but no message may get lost (see divergences, durable header).
     header = Header(durable=True, ttl=time_to_live(metadata.expiration_time, now))
     properties = Properties(
         message_id=str(metadata.message_id),
@@ -247,7 +247,7 @@ def read_fields(sections: Sections, limits: AmqpLimits = FIELD_LIMITS) -> Fields
 
 
 def disagreements(fields: Fields, metadata: Metadata) -> Iterator[str]:
-    """The AMQP fields that say something else than the signed metadata (REPAIRS, 6.5.1).
+    """AMQP fields that say something else than the metadata (see divergences, fields that disagree).
 
     An absent optional field says nothing, so it cannot differ.
     """
@@ -308,7 +308,7 @@ def _optional(name: str, value: Value) -> str:
 
 
 def _moment(name: str, value: Value) -> Instant:
-    """An AMQP timestamp, or a date-time as text: REPAIRS, Tables 6 and 7."""
+    """A timestamp, or a date-time as text (see divergences, types of application properties)."""
     if isinstance(value, Timestamp):
         return named(name, Instant.of_milliseconds, value)
     return named(name, Instant.parse, _required(name, value))

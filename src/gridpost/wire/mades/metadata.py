@@ -1,7 +1,7 @@
 """Message metadata as XML (503 cl. 6.5.5, Tables 11 to 17): what is emitted, and what is read as well.
 
 Emitted documents follow the schema to the letter. Read documents may leave out what one of table
-and schema calls optional (see divergences, Table 11 against 6.5.5).
+and schema calls optional (see divergences, optional metadata elements).
 """
 
 from __future__ import annotations
