@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -374,6 +375,16 @@ def test_a_document_of_a_known_shape_is_read_like_the_first_one() -> None:
     with pytest.raises(Refusal) as caught:
         schema.read("<a><b>\x01</b></a>")
     assert caught.value.rule is Rule.MALFORMED_XML
+
+
+def test_a_known_shape_is_measured_again_when_the_limits_are_others() -> None:
+    schema = Schema("a.xsd", parse(ANY_SCHEMA))
+    document = "<a><b><c><d>1</d></c></b></a>"
+    schema.read(document)
+    schema.read(document, SMALL)
+    with pytest.raises(Refusal) as caught:
+        schema.read(document, replace(SMALL, max_depth=3))
+    assert caught.value.rule is Rule.LIMIT_EXCEEDED
 
 
 ANY_SCHEMA = """

@@ -87,19 +87,23 @@ class Schema:
         self._xsd = etree.XMLSchema(tree)
         # The error log belongs to the compiled schema, not to one validation.
         self._lock = threading.Lock()
-        self._known = KnownShapes()
+        self._known: KnownShapes[XmlLimits] = KnownShapes()
 
     def read(self, data: bytes | str, limits: XmlLimits = DEFAULT_LIMITS) -> etree._Element:
         """Parse and validate."""
         octets = _admit(data, limits)
         shape = shape_of(octets)
-        if shape in self._known:
-            root = _build(octets, limits)
-            self.validate(root)
-        else:
+        within = self._known.get(shape)
+        if within is None:
             root = in_own_thread(lambda: _build(octets, limits))
-            self.validate(root)
-            self._known.learn(shape)
+        elif within is limits:
+            # Only text differs from a document that was within these limits.
+            root = _parse(octets)
+        else:
+            root = _build(octets, limits)
+        self.validate(root)
+        if within is None:
+            self._known.learn(shape, limits)
         return root
 
     def validate(self, root: etree._Element) -> None:
@@ -204,13 +208,12 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
         and equals <= limits.max_attributes
         and not _long_attribute(limits.max_attribute_length, octets)
     )
-    try:
-        root = _parse_at_once(octets, limits) if few else _parse_counting(octets, limits)
-    except etree.XMLSyntaxError as error:
-        if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
-            raise Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long") from None
-        reason = clip(error.msg or "no reason given", 300)
-        raise Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}") from None
+    if few:
+        root = _parse(octets)
+        if _deeper_than(limits.max_depth)(root):
+            raise _too_much("levels", limits.max_depth)
+    else:
+        root = _parse_counting(octets, limits)
     if (b"<!--" in octets or b"<?" in octets) and _SPLIT_TEXT(root):
         raise Refusal(
             Rule.FORBIDDEN_XML,
@@ -219,11 +222,11 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     return root
 
 
-def _parse_at_once(octets: bytes, limits: XmlLimits) -> etree._Element:
-    root = etree.fromstring(octets, _own.parser)
-    if _deeper_than(limits.max_depth)(root):
-        raise _too_much("levels", limits.max_depth)
-    return root
+def _parse(octets: bytes) -> etree._Element:
+    try:
+        return etree.fromstring(octets, _own.parser)
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
 
 
 def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
@@ -236,16 +239,19 @@ def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
         huge_tree=False,
     )
     count = _Count(limits)
-    for start in range(0, len(octets), _CHUNK):
-        parser.feed(octets[start : start + _CHUNK])
-        for event, item in parser.read_events():
-            if event == "end":
-                count.depth -= 1
-            elif event == "start-ns":
-                count.attribute(str(item[1]))
-            else:
-                count.element(item)
-    return parser.close()
+    try:
+        for start in range(0, len(octets), _CHUNK):
+            parser.feed(octets[start : start + _CHUNK])
+            for event, item in parser.read_events():
+                if event == "end":
+                    count.depth -= 1
+                elif event == "start-ns":
+                    count.attribute(str(item[1]))
+                else:
+                    count.element(item)
+        return parser.close()
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
 
 
 class _Count:
@@ -297,6 +303,13 @@ def _crowded_tag(attributes: int) -> re.Pattern[bytes]:
         rb"<[^ \t\r\n<>/!?](?:[^<>\"'=]*+=[ \t\r\n]*+(?:\"[^\"<]*+\"|'[^'<]*+')){%d}"
         % (attributes + 1)
     )
+
+
+def _not_well_formed(error: etree.XMLSyntaxError) -> Refusal:
+    if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
+        return Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long")
+    reason = clip(error.msg or "no reason given", 300)
+    return Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}")
 
 
 def _too_much(what: str, limit: int) -> Refusal:

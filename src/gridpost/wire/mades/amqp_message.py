@@ -132,6 +132,8 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
     metadata = message.metadata
     if metadata.expiration_time is None:
         raise _missing("absolute-expiry-time")
+    # First of all: it refuses what no text on the wire can carry.
+    xml = encode_value(metadata_codec.encode(metadata) if metadata_xml is None else metadata_xml)
     # Table 5 does not list durable, but no message may get lost (see divergences, durable header).
     header = Header(durable=True, ttl=time_to_live(metadata.expiration_time, now))
     properties = Properties(
@@ -140,15 +142,13 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
         correlation_id=_correlation_id(metadata),
         absolute_expiry_time=Timestamp(metadata.expiration_time.milliseconds),
     )
-    application = _encode_application_properties(metadata)
-    xml = encode_value(metadata_codec.encode(metadata) if metadata_xml is None else metadata_xml)
     size = binary_head(len(message.body))
     content = len(xml) + len(size) + len(message.body)
     return b"".join(
         (
             encode_header(header),
             encode_properties(properties),
-            application,
+            _encode_application_properties(metadata),
             b"\x00\x53\x76",
             compound_head(LIST32, 2, content),
             xml,
@@ -168,9 +168,9 @@ def time_to_live(expiration: Instant, now: datetime) -> int:
 
 def _correlation_id(metadata: Metadata) -> str | None:
     """503 Table 6: only an acknowledgement has one."""
-    return (
-        metadata.related_message_id or None if metadata.internal_type.is_acknowledgement else None
-    )
+    if not metadata.internal_type.is_acknowledgement:
+        return None
+    return metadata.related_message_id or None
 
 
 def _encode_application_properties(metadata: Metadata) -> bytes:

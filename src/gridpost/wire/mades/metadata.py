@@ -153,7 +153,8 @@ def _read_processors(root: etree._Element) -> tuple[Processor, ...]:
             kind = text
         elif tag == "value":
             entry = Entry(key, _VALUE_TYPES[kind], text)
-            values.check(entry)
+            if entry.type is not ValueType.STRING:
+                values.check(entry)
             processors[-1][1].append(entry)
         else:
             processors.append((text, []))
