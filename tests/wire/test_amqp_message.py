@@ -312,7 +312,7 @@ def test_no_change_to_a_message_raises_anything_but_a_refusal(data: st.DataObjec
         try:
             read(bytes(octets))
         except Refusal as refusal:
-            assert refusal.message  # noqa: PT017
+            assert refusal.message
 
 
 @given(st.binary(max_size=300))

@@ -79,9 +79,9 @@ def application_id(text: str, what: str, *, strict: bool = False) -> str:
 def message_id(text: str) -> MessageId:
     """A UUID as of RFC 4122 in its canonical text form (503 cl. 5.1)."""
     try:
-        canonical = str(UUID(text))
+        canonical: str | None = str(UUID(text))
     except ValueError:
-        canonical = ""
+        canonical = None
     if canonical != text.lower():
         raise Refusal(Rule.BAD_MESSAGE_ID, f"'{clip(text)}' is not a message ID: it must be a UUID")
     return MessageId(text)

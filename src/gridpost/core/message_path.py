@@ -1,7 +1,7 @@
 """How messages reach a recipient: message-paths, the search among them, and broker restriction.
 
-This file alone decides the route of a message (503 cl. 5.3), what a broker lets through (5.4) and
-whether an endpoint accepts a message from an application (5.5). Every refusal names its rule.
+This file alone decides the route of a message (503 cl. 5.3) and what a broker lets through (5.4);
+`acceptance.py` builds the acceptance of 5.5 on both. Every refusal names its rule.
 """
 
 from __future__ import annotations

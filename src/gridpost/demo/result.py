@@ -1,0 +1,20 @@
+"""What a demo run came to; `gridpost demo --json` prints it, and scripts rely on its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    sent: int
+    received: int
+    failed: int
+    proofs_verified: int
+    by_channel: Mapping[str, int]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

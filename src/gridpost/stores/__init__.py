@@ -1,0 +1,1 @@
+"""Where state and keys live: implementations of the ports of the core."""
