@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gridpost.core.refusal import Fault, Refusal, Rule
 from gridpost.wire.directory import MEDIA_TYPE, encode_error
 
-# HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, HTTP codes).
+# HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, http codes).
 STATUS: Mapping[Rule, int] = {
     Rule.MALFORMED_XML: 400,
     Rule.FORBIDDEN_XML: 400,
