@@ -3,13 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gridpost.core.component import inconsistencies
 from gridpost.core.identifiers import ComponentCode, matches, message_type_pattern
 from gridpost.core.message_path import MessagePath, Route, find_path, senders_of
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import content_id
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import NOW, endpoint, path
 
 MILLISECOND = timedelta(milliseconds=1)

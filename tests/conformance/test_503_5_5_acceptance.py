@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+
 from gridpost.core.acceptance import accept
 from gridpost.core.amqp_access import BrokerAccess
 from gridpost.core.certificate import CertificateKind
@@ -17,7 +18,15 @@ from gridpost.core.identifiers import (
 )
 from gridpost.core.message_path import Restriction
 from gridpost.core.refusal import Refusal, Rule
-from support.builders import NOW, broker, certificate, component_directory, directory, endpoint, path
+from support.builders import (
+    NOW,
+    broker,
+    certificate,
+    component_directory,
+    directory,
+    endpoint,
+    path,
+)
 
 
 def outcome(*components: Component, recipient: str = "E2", kind: str = "BP1-A") -> str:
