@@ -254,7 +254,5 @@ def test_the_search_equals_the_text_of_the_four_steps(
     elif p:
         n = max(len(rows[i][0]) for i in p)
         p = {i for i in p if len(rows[i][0]) == n}
-    expected = (
-        f"INDIRECT:B{min(p)}" if len(p) == 1 else "PATHS_OVERLAP" if p else "NO_PATH_MATCHES"
-    )
+    expected = f"INDIRECT:B{min(p)}" if len(p) == 1 else "PATHS_OVERLAP" if p else "NO_PATH_MATCHES"
     assert found(paths, message_type, at=at) == expected

@@ -163,7 +163,9 @@ def produced(restriction: Restriction, *, client: str = "E1", subject: str = "BP
     return "accepted"
 
 
-def restricted(components: tuple[str, ...] = (), message_types: tuple[str, ...] = ()) -> Restriction:
+def restricted(
+    components: tuple[str, ...] = (), message_types: tuple[str, ...] = ()
+) -> Restriction:
     return Restriction(
         frozenset(ComponentCode(c) for c in components),
         tuple(MessageTypePattern(t) for t in message_types),

@@ -17,8 +17,8 @@ from gridpost.core.message import InternalType
 from gridpost.core.message_box import BoxEntry, Retention
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.stores.sqlite import SqliteStore
+from support.boxed import DAY, EXPIRY, HOUR, box_entry, happen, put
 from support.builders import NOW
-from support.messages import DAY, EXPIRY, HOUR, box_entry, happen, put
 
 TICK = timedelta(microseconds=1)
 LATER = NOW + HOUR / 2

@@ -9,5 +9,5 @@ pytest.register_assert_rewrite(
     "stores.contract_outgoing",
     "stores.contract_retention",
     "stores.contract_transactions",
-    "support.messages",
+    "support.boxed",
 )

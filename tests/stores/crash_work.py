@@ -19,8 +19,8 @@ from gridpost.core.message_box import BoxEntry, Retention, Search
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.stores.sqlite import Settings, SqliteStore
 from gridpost.stores.sqlite.database import named_files
+from support.boxed import DAY, ROUTE, acknowledgement, box_entry, happen, internal, put
 from support.builders import NOW
-from support.messages import DAY, ROUTE, acknowledgement, box_entry, happen, internal, put
 
 # Small enough that many contents are files and that groups and files meet.
 SETTINGS = Settings(file_threshold=2_000, max_group=16)

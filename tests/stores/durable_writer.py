@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gridpost.stores.sqlite import SqliteStore, database
 from gridpost.stores.sqlite.bodies import Bodies
-from support.messages import box_entry, put
+from support.boxed import box_entry, put
 
 SIZES = {"small": 3_000, "staged": 300_000, "direct": 300_000}
 

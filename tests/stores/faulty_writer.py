@@ -12,7 +12,7 @@ from pathlib import Path
 from gridpost.core.message_box import Search
 from gridpost.core.refusal import Refusal
 from gridpost.stores.sqlite import Settings, SqliteStore
-from support.messages import box_entry, put
+from support.boxed import box_entry, put
 
 
 async def main(folder: Path, count: str) -> None:

@@ -15,7 +15,7 @@ from gridpost.core.message_box import Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import Settings, SqliteStore
-from support.messages import box_entry, note, put
+from support.boxed import box_entry, note, put
 
 
 @pytest.fixture

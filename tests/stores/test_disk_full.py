@@ -13,8 +13,8 @@ from gridpost.core.message_box import BoxEntry, Retention, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Fault, Refusal, Rule
 from gridpost.stores.sqlite import SqliteStore
+from support.boxed import DAY, box_entry, happen, note, put
 from support.builders import NOW
-from support.messages import DAY, box_entry, happen, note, put
 
 NOTHING_KEPT = Retention(*[DAY * 0] * 5)
 

@@ -17,8 +17,7 @@ from gridpost.stores.sqlite import outgoing
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.schema import migrate
 from gridpost.stores.sqlite.unit import SqliteUnit
-from support.builders import NOW
-from support.messages import (
+from support.boxed import (
     DAY,
     EXPIRY,
     ROUTE,
@@ -29,6 +28,7 @@ from support.messages import (
     note,
     put,
 )
+from support.builders import NOW
 
 QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
     "put": lambda unit: put(unit, box_entry()),

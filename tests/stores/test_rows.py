@@ -103,7 +103,7 @@ def test_times_keep_their_microseconds(at: datetime) -> None:
 
 def test_a_time_without_a_zone_is_a_bug() -> None:
     with pytest.raises(TypeError):
-        to_microseconds(datetime(2026, 1, 1))  # noqa: DTZ001
+        to_microseconds(datetime(2026, 1, 1))
 
 
 # -- the journal

@@ -14,9 +14,9 @@ from gridpost.core.message_box import Retention
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import Settings, SqliteStore
 from gridpost.stores.sqlite.schema import MIGRATIONS, migrate
+from support.boxed import DAY, EXPIRY, ROUTE, acknowledgement, box_entry, happen, put
 from support.builders import NOW
 from support.child import run_python
-from support.messages import DAY, EXPIRY, ROUTE, acknowledgement, box_entry, happen, put
 
 LARGE = b"L" * 300_000
 NOT_AT_ALL = Retention(*[DAY * 0] * 5)

@@ -31,8 +31,8 @@ from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal
 from gridpost.stores.memory import MemoryDisk, MemoryStore
 from gridpost.stores.sqlite import Settings, SqliteStore, outgoing
+from support.boxed import ROUTE, acknowledgement, box_entry, internal, note, put
 from support.builders import NOW
-from support.messages import ROUTE, acknowledgement, box_entry, internal, note, put
 
 MINUTE = timedelta(minutes=1)
 SETTINGS = Settings(file_threshold=20, max_group=4, max_group_bytes=60)

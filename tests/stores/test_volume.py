@@ -17,8 +17,8 @@ from gridpost.core.message_box import Retention, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.stores.sqlite import SqliteStore
 from gridpost.stores.sqlite.rows import NEW_COLUMNS, BoxRow
+from support.boxed import DAY, EXPIRY, ROUTE, acknowledgement, box_entry, happen, internal, put
 from support.builders import NOW
-from support.messages import DAY, EXPIRY, ROUTE, acknowledgement, box_entry, happen, internal, put
 from support.soak import Soak
 
 MESSAGES = 1_000_000

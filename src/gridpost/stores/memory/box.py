@@ -79,6 +79,18 @@ class MemoryBox:
         message = self._message(side, message_id)
         return [] if message is None else list(message.trace)
 
+    def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
+        original = acknowledgement.metadata.related_message_id
+        message = self._message(Side.SENT, original)
+        if message is None:
+            raise ValueError(f"no sent message {original} is in the box")
+        kept = (*message.acknowledgements, acknowledgement)
+        self._tables.messages[message.entry.number] = replace(message, acknowledgements=kept)
+
+    def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
+        message = self._message(Side.SENT, message_id)
+        return () if message is None else message.acknowledgements
+
     def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
         return [
             entry

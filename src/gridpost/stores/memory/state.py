@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from gridpost.core.delivery import Side, TraceEntry, final_since
+from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import BoxEntry, Outgoing
 from gridpost.stores.journal_rows import Stored
 
@@ -21,6 +22,7 @@ class Message:
     entry: BoxEntry
     arrived_at: datetime
     trace: tuple[TraceEntry, ...] = ()
+    acknowledgements: tuple[InternalMessage, ...] = ()
 
     @property
     def key(self) -> Key:

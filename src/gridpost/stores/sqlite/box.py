@@ -15,6 +15,7 @@ from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Reten
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
 from gridpost.stores.sqlite.retention import purge
@@ -132,6 +133,12 @@ class SqliteBox:
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
         rows = self._connection.execute(_TRACE_OF, (message_id, side.value)).fetchall()
         return [TraceRow._make(row).to_entry() for row in rows]
+
+    def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
+        evidence.keep(self._connection, acknowledgement)
+
+    def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
+        return evidence.of(self._connection, message_id)
 
     def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
         return self._entries(_WAITING, (message_type, to_microseconds(now), limit))
