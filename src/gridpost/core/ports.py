@@ -122,7 +122,7 @@ class MessageBox(Protocol):
     def count_waiting(self, message_type: str, now: datetime) -> int: ...
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
-        """Entries that EXPIRE would still move and whose time has passed, earliest first."""
+        """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
         ...
 
     def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from gridpost.core.delivery import Decision, Side, TraceEntry
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Retention, Search
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
@@ -25,12 +25,13 @@ from gridpost.stores.values import to_microseconds
 
 Parameters = Sequence[object] | Mapping[str, object]
 
-# Nothing is inserted where the message is, or where a remnant tells that it was.
+_KNOWN = """
+    SELECT 1 FROM message WHERE message_id = ?1 AND side = ?2
+    UNION ALL
+    SELECT 1 FROM remnant WHERE message_id = ?1 AND side = ?2
+"""
 _PUT = f"""
-    INSERT INTO message ({", ".join(NEW_COLUMNS)})
-    SELECT {", ".join("?" * len(NEW_COLUMNS))}
-    WHERE NOT EXISTS (SELECT 1 FROM remnant WHERE message_id = ? AND side = ?)
-    ON CONFLICT (message_id, side) DO NOTHING
+    INSERT INTO message ({", ".join(NEW_COLUMNS)}) VALUES ({", ".join("?" * len(NEW_COLUMNS))})
 """
 _PUT_CONTENT = "INSERT INTO content (number, body, file, size) VALUES (?, ?, ?, ?)"
 _FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = ? AND side = ?"
@@ -79,17 +80,20 @@ _EXPIRED = f"""
 class SqliteBox:
     """core.ports.MessageBox."""
 
-    __slots__ = ("_connection", "_files")
+    __slots__ = ("_connection", "_files", "_put")
 
     def __init__(self, connection: sqlite3.Connection, files: WorkFiles) -> None:
         self._connection = connection
         self._files = files
+        # What was sent in this work, so that its transfer need not ask the database for it again.
+        self._put: dict[str, tuple[int, Metadata]] = {}
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
-        row = BoxRow.from_entry(entry)
-        key = (row.metadata.message_id, row.side)
+        key = (entry.message_id, entry.delivery.side.value)
+        if self._connection.execute(_KNOWN, key).fetchone() is not None:
+            return False
         try:
-            inserted = self._connection.execute(_PUT, (*row.new_columns, *key))
+            inserted = self._connection.execute(_PUT, BoxRow.from_entry(entry).new_columns)
         except sqlite3.IntegrityError:
             if self.find_conversation(entry.application, entry.conversation_id) is None:
                 raise
@@ -97,9 +101,12 @@ class SqliteBox:
                 Rule.CONVERSATION_REUSED,
                 f"conversation '{entry.conversation_id}' has a message already",
             ) from None
-        if inserted.rowcount == 0:
-            return False
-        self._connection.execute(_PUT_CONTENT, (inserted.lastrowid, *self._files.keep(content)))
+        number = inserted.lastrowid
+        if number is None:
+            raise ValueError("the message got no number")
+        self._connection.execute(_PUT_CONTENT, (number, *self._files.keep(content)))
+        if entry.delivery.side is Side.SENT:
+            self._put[entry.message_id] = (number, entry.metadata)
         return True
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
@@ -149,8 +156,15 @@ class SqliteBox:
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
     ) -> int:
+        number, metadata = self._put.get(message.metadata.message_id, (None, None))
         return transfers.enqueue(
-            self._connection, self._files, message, route, expires_at, priority
+            self._connection,
+            self._files,
+            message,
+            route,
+            expires_at,
+            priority,
+            just_put=number if metadata is message.metadata else None,
         )
 
     def outgoing(
@@ -179,6 +193,7 @@ class SqliteBox:
         return transfers.drop_expired(self._connection, self._files, now)
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
+        self._put.clear()
         return purge(self._connection, self._files, retention, now, limit)
 
     def _entry(self, query: str, parameters: Parameters) -> BoxEntry | None:
