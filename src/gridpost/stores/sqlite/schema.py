@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.directory_client import DIRECTORY_CLIENT
 from gridpost.stores.sqlite.directory_schema import COMPONENT_DIRECTORY
 
 # What the standards call a message is a row of `message` with its `content` and its `trace`. Each
@@ -178,7 +179,7 @@ _FIRST = (
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, COMPONENT_DIRECTORY)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, COMPONENT_DIRECTORY, DIRECTORY_CLIENT)
 
 
 def migrate(
