@@ -1,0 +1,5 @@
+"""The queues of a broker in SQLite, in a database of their own."""
+
+from gridpost.stores.sqlite.queues.store import QueueSettings, SqliteQueueStore
+
+__all__ = ["QueueSettings", "SqliteQueueStore"]
