@@ -108,6 +108,14 @@ class Rule(Enum):
     SENDER_NOT_CONNECTED_PEER = _peer("503 Table 4", Code.AUTHENTICATION_ERROR)
     MESSAGE_TYPE_NOT_ALLOWED = _peer("503 cl. 5.4")
 
+    # -- AMQP 1.0 itself, as a client uses it on a server (503 cl. 6.1 to 6.3)
+    AMQP_PROTOCOL = _peer("AMQP 2.4")
+    LINK_UNNAMED = _peer("AMQP 2.6.3")
+    TRANSFER_LIMIT = _peer("AMQP 2.6.7")
+    NOT_OFFERED = _peer("AMQP 2.8.15")
+    TRANSACTION_UNKNOWN = _peer("AMQP 4.5.8")
+    TRANSACTION_ROLLED_BACK = _peer("AMQP 4.5.8")
+
     # -- what arrives on the wire (503 cl. 6.5)
     MALFORMED_XML = _peer("503 cl. 6.5.5")
     FORBIDDEN_XML = _peer("503 cl. 6.5.5")
@@ -179,6 +187,7 @@ class Rule(Enum):
     STORE_FULL = _operator("gridpost store", retryable=True)
     INTERNAL = RuleText("gridpost", Code.INTERNAL_ERROR, Fault.OURSELVES, retryable=True)
     BUSY = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True)
+    STOPPING = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OPERATOR, retryable=True)
     USAGE = _application("gridpost command line", Code.INVALID_PARAMETERS)
 
     # Members with the same text would be aliases of each other; the name makes each one its own.

@@ -1,0 +1,458 @@
+"""One AMQP connection: drives proton between the stream below and the links above.
+
+Everything that changes proton's state calls `touch`; output is then made once, at the end of the
+turn of the event loop, so that a thousand settlements become a few frames and one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from gridpost.core.links import Peer
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.amqp10.conditions import render
+from gridpost.transports.amqp10.engine import (
+    BUFFERS,
+    END_OF_STREAM,
+    OUTPUT,
+    Engine,
+    condition_of,
+    lib,
+    set_condition,
+)
+from gridpost.transports.amqp10.limits import AmqpLimits, Ledger
+from gridpost.transports.amqp10.link import Link
+from gridpost.transports.amqp10.receiver import Receiver
+from gridpost.transports.amqp10.sender import Sender
+from gridpost.transports.amqp10.stream import Stream
+
+log = logging.getLogger("gridpost.amqp")
+
+_DELIVERY: Final = lib.PN_DELIVERY
+_LINK_FLOW: Final = lib.PN_LINK_FLOW
+
+
+class AmqpConnection:
+    """What servers and clients have in common; `_on_*` is where they differ."""
+
+    def __init__(self, limits: AmqpLimits, ledger: Ledger, container: str) -> None:
+        self.limits = limits
+        self.ledger = ledger
+        self.peer = Peer("")
+        self.identity = ""
+        self.undecided_octets = 0
+        """Of complete messages; the rest of the ledger is half-received ones."""
+        self.stalled = False
+        self.output_waiting = 0
+        self.thirsty: set[Receiver] = set()
+        """Links that may be due for more credit."""
+        self.portioned: set[Sender] = set()
+        """Links with a message of which proton has not been given everything."""
+        self.starved: set[Sender] = set()
+        """Links that would send but for what waits to be written."""
+        self.stream: Stream | None = None
+        self._unanswered = 0
+        """Links and sessions that the peer ended, and whose end from us is not written yet."""
+        self._container = container
+        self._loop = asyncio.get_running_loop()
+        self._engine: Engine | None = None
+        self._links: dict[Any, Link] = {}
+        self._sessions: set[Any] = set()
+        self._touched = False
+        self._dispatching = False
+        self._closing = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._reason: tuple[str, str] | None = None
+        """Why it ended, as the peer or proton said it."""
+
+    # ------------------------------------------------------------ where servers and clients differ
+
+    def _on_octets(self, octets: memoryview) -> None:
+        """Octets before proton takes over."""
+        raise NotImplementedError
+
+    def _on_open(self) -> None:
+        """The peer's OPEN."""
+
+    def _on_attach(self, pn: Any) -> None:
+        """The peer's ATTACH, first or in answer to ours."""
+
+    def _on_detach(self, link: Link, condition: tuple[str, str] | None) -> None:
+        """The peer's DETACH."""
+
+    def _on_closed(self) -> None:
+        """Everything is gone; called once."""
+
+    # ------------------------------------------------------------ from the stream
+
+    def stream_ready(self, chain: tuple[bytes, ...]) -> None:
+        raise NotImplementedError
+
+    def stream_data(self, octets: memoryview) -> None:
+        try:
+            if self._engine is None:
+                self._on_octets(octets)
+            else:
+                self._feed(octets)
+        except Exception as error:
+            self._fail(error)
+
+    def stream_writable(self) -> None:
+        self._flush()
+
+    def stream_lost(self, error: Exception | None) -> None:
+        if error is not None and self._reason is None:
+            self._reason = ("gridpost:connection-lost", str(error))
+        self._finish()
+
+    # ------------------------------------------------------------ opening and closing
+
+    def _start_engine(self, *, server: bool, hostname: str = "") -> Engine:
+        self._engine = Engine(
+            server=server, container=self._container, hostname=hostname, limits=self.limits
+        )
+        return self._engine
+
+    def close(self, refusal: Refusal | None = None) -> None:
+        """CLOSE, with the reason when there is one. The peer gets a while to answer."""
+        if self._closing or self._closed:
+            return
+        if refusal is not None:
+            self.note(refusal)
+        if self._engine is None:
+            self._closing = True
+            self._reason = self._reason or (render(refusal) if refusal else None)
+            self._drop()
+            return
+        if refusal is not None:
+            set_condition(lib.pn_connection_condition(self._engine.connection), *render(refusal))
+            self._reason = self._reason or render(refusal)
+        # A peer that has not had our OPEN gets it now: CLOSE without OPEN is no AMQP.
+        lib.pn_connection_open(self._engine.connection)
+        self._shut()
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self._closing = True
+        if self.stream is not None:
+            self.stream.abort()  # stream_lost follows
+
+    def note(self, refusal: Refusal) -> None:
+        """A refusal that the peer gets to see; its id joins the two."""
+        log.info(
+            "refused",
+            extra={
+                "refusal": refusal.id,
+                "rule": refusal.rule.name,
+                "reason": refusal.message,
+                "identity": self.identity,
+                "peer": self.peer.address,
+            },
+        )
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def reason(self) -> tuple[str, str] | None:
+        return self._reason
+
+    def _shut(self) -> None:
+        """Our CLOSE goes out; links end now, whatever the peer does."""
+        assert self._engine is not None
+        self._closing = True
+        self._end_links()
+        lib.pn_connection_close(self._engine.connection)
+        self._set_timer(self.limits.close_seconds, self._drop)
+        self.touch()
+
+    def _drop(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def _fail(self, error: Exception) -> None:
+        """Something went wrong on this connection: a refusal is the peer's fault, the rest ours."""
+        if self._closing or self._closed:
+            if not isinstance(error, Refusal):
+                log.error("failed while closing", exc_info=error)
+            return
+        if not isinstance(error, Refusal):
+            log.error(
+                "connection failed",
+                exc_info=error,
+                extra={"identity": self.identity, "peer": self.peer.address},
+            )
+            error = Refusal(Rule.INTERNAL, "the server failed to handle this connection")
+        self.close(error)
+
+    def _finish(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._end_links()
+        self._free()
+        try:
+            self._on_closed()
+        except Exception as error:
+            log.error("failed while closing", exc_info=error)
+
+    def _end_links(self) -> None:
+        for link in list(self._links.values()):
+            try:
+                link.lost()
+            except Exception as error:
+                log.error("failed to detach", exc_info=error)
+
+    def _free(self) -> None:
+        engine, self._engine = self._engine, None
+        for link in self._links.values():
+            link.gone()
+        self._links.clear()
+        self._sessions.clear()
+        if engine is not None:
+            engine.free()
+
+    # ------------------------------------------------------------ input
+
+    def _feed(self, octets: bytes | memoryview) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        engine.push(octets)
+        self._dispatch()
+        self.touch()
+
+    def _dispatch(self) -> None:
+        """Hand every event of proton to whom it concerns."""
+        engine = self._engine
+        if engine is None or self._dispatching:
+            return
+        self._dispatching = True
+        collector, links = engine.collector, self._links
+        peek, pop, kind_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
+        try:
+            while True:
+                event = peek(collector)
+                if not event:
+                    break
+                kind = kind_of(event)
+                if kind == _DELIVERY:
+                    delivery = lib.pn_event_delivery(event)
+                    link = links.get(lib.pn_delivery_link(delivery))
+                    if link is not None:
+                        link.on_event(delivery)
+                elif kind == _LINK_FLOW:
+                    link = links.get(lib.pn_event_link(event))
+                    if isinstance(link, Sender):
+                        link.on_flow()
+                else:
+                    name = _HANDLERS.get(kind)
+                    if name is not None:
+                        getattr(self, name)(event)
+                pop(collector)
+        except Exception as error:
+            # What is left in the collector is of no interest any more, but must not be seen again.
+            while pop(collector):
+                pass
+            self._fail(error)
+        finally:
+            self._dispatching = False
+
+    def _remote_open(self, event: Any) -> None:
+        self._set_timer(0, self._tick)
+        self._on_open()
+
+    def _session_open(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        self._sessions.add(session)
+        if len(self._sessions) > self.limits.max_sessions:
+            raise Refusal(Rule.LIMIT_EXCEEDED, "too many sessions")
+        if lib.pn_session_state(session) & lib.PN_LOCAL_UNINIT:
+            lib.pn_session_set_incoming_capacity(session, self.limits.session_window)
+            lib.pn_session_open(session)
+
+    def _session_close(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        if session not in self._sessions:
+            return
+        self._sessions.discard(session)
+        for pn, link in list(self._links.items()):
+            if link.session == session:
+                link.gone()  # freed with its session
+                self._unlink(pn)
+        self._unlink(None)
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
+
+    def _link_open(self, event: Any) -> None:
+        self._on_attach(lib.pn_event_link(event))
+
+    def _link_close(self, event: Any) -> None:
+        pn = lib.pn_event_link(event)
+        link = self._links.get(pn)
+        if link is None:
+            return
+        link.lost()
+        self._on_detach(link, condition_of(lib.pn_link_remote_condition(pn)))
+        self._unlink(pn)
+        link.free()
+
+    def _link_detach(self, event: Any) -> None:
+        # Resumption is not offered (503 cl. 6.1.6); the answer mirrors what the peer said.
+        lib.pn_link_detach(lib.pn_event_link(event))
+        self._link_close(event)
+
+    def _remote_close(self, event: Any) -> None:
+        assert self._engine is not None
+        said = condition_of(lib.pn_connection_remote_condition(self._engine.connection))
+        self._reason = self._reason or said or ("gridpost:closed-by-peer", "")
+        if not self._closing:
+            self._shut()
+
+    def _transport_error(self, event: Any) -> None:
+        assert self._engine is not None
+        said = condition_of(lib.pn_transport_condition(self._engine.transport))
+        self._reason = self._reason or said
+        log.info(
+            "protocol error",
+            extra={"reason": said, "identity": self.identity, "peer": self.peer.address},
+        )
+        if not self._closing:
+            self._shut()
+
+    def _tail_closed(self, event: Any) -> None:
+        """Proton reads no more. After a frame that it cannot dispatch it does not say why."""
+        if not self._closing:
+            self.close(Refusal(Rule.AMQP_PROTOCOL, "a frame that is not AMQP 1.0"))
+
+    def _link(self, pn: Any, link: Link) -> None:
+        self._links[pn] = link
+
+    def _unlink(self, pn: Any) -> None:
+        """Proton keeps the object until our DETACH is written: a peer may not make many of them
+        while it does not read."""
+        self._links.pop(pn, None)
+        self._unanswered += 1
+        if self._unanswered > 4 * self.limits.max_links:
+            self.abort()
+
+    # ------------------------------------------------------------ output
+
+    def touch(self) -> None:
+        if not self._touched:
+            self._touched = True
+            self._loop.call_soon(self._flush)
+
+    @property
+    def output_full(self) -> bool:
+        return (
+            self.output_waiting >= self.limits.write_high_water
+            or self.stream is None
+            or not self.stream.writable
+        )
+
+    def _flush(self) -> None:
+        self._touched = False
+        try:
+            if self._engine is not None and self.stream is not None:
+                self._write_output(self._engine, self.stream)
+        except Exception as error:
+            self._fail(error)
+
+    def _write_output(self, engine: Engine, stream: Stream) -> None:
+        """Write what proton has to say, as far as the socket takes it."""
+        if self.stalled:
+            self._read_stalled()
+        elif self.thirsty:
+            for link in self.thirsty:
+                link.grant()
+            self.thirsty.clear()
+        transport, output, view = engine.transport, BUFFERS.output, BUFFERS.output_view
+        peek, pop = lib.pn_transport_peek, lib.pn_transport_pop
+        filled, got = 0, 1
+        while stream.writable:
+            got = peek(transport, output + filled, OUTPUT - filled)
+            if got > 0:
+                pop(transport, got)
+                filled += got
+                if filled == OUTPUT:
+                    stream.write(view)
+                    filled = 0
+            elif not self._send_portions():
+                break
+        if filled:
+            stream.write(view[:filled])
+        if got <= 0:
+            self._unanswered = 0
+        self._dispatch()
+        if got == END_OF_STREAM:
+            stream.close()
+        elif self.starved or self.output_waiting:
+            self.output_waiting = sum(map(lib.pn_session_outgoing_bytes, self._sessions))
+            if self.starved and not self.output_full:
+                links, self.starved = self.starved, set()
+                for starving in links:
+                    starving.notify()
+
+    def _send_portions(self) -> bool:
+        """True: some link gave proton more to write."""
+        given = [link.send_portion() for link in tuple(self.portioned)]
+        return True in given
+
+    # ------------------------------------------------------------ too much input
+
+    def stall(self, link: Receiver) -> None:
+        """Something does not fit: read on when decisions make room, if any are to come."""
+        if not self.undecided_octets:
+            link.close(Refusal(Rule.LIMIT_EXCEEDED, "too much is being received at once"))
+            return
+        self.stalled = True
+
+    def _read_stalled(self) -> None:
+        self.stalled = False
+        receivers = [link for link in self._links.values() if isinstance(link, Receiver)]
+        for link in receivers:
+            link.read()
+        if not self.stalled:
+            for link in receivers:
+                link.grant()
+
+    # ------------------------------------------------------------ time
+
+    def _set_timer(self, seconds: float, call: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, call)
+
+    def _tick(self) -> None:
+        """Heartbeats of ours, and whether the peer's still come (AMQP 2.4.5)."""
+        self._timer = None
+        if self._engine is None or self._closing:
+            return
+        now = int(self._loop.time() * 1000)
+        due = lib.pn_transport_tick(self._engine.transport, now)
+        self._dispatch()
+        if due and not self._closing:
+            self._set_timer(max(0.01, (due - now) / 1000), self._tick)
+        self._flush()
+
+
+_HANDLERS: Final = {
+    lib.PN_CONNECTION_REMOTE_OPEN: "_remote_open",
+    lib.PN_CONNECTION_REMOTE_CLOSE: "_remote_close",
+    lib.PN_SESSION_REMOTE_OPEN: "_session_open",
+    lib.PN_SESSION_REMOTE_CLOSE: "_session_close",
+    lib.PN_LINK_REMOTE_OPEN: "_link_open",
+    lib.PN_LINK_REMOTE_CLOSE: "_link_close",
+    lib.PN_LINK_REMOTE_DETACH: "_link_detach",
+    lib.PN_TRANSPORT_ERROR: "_transport_error",
+    lib.PN_TRANSPORT_TAIL_CLOSED: "_tail_closed",
+}
