@@ -14,7 +14,8 @@ _QUEUES = """
     SELECT queue.code, count(message.number), coalesce(sum(message.size), 0),
            coalesce(max(message.number), 0),
            (SELECT stored_at FROM message AS first
-            WHERE first.number = min(message.number)),
+            WHERE first.queue = queue.queue AND first.held IS NULL
+            ORDER BY first.number LIMIT 1),
            (SELECT count(*) FROM message AS held
             WHERE held.queue = queue.queue AND held.held IS NOT NULL)
     FROM queue LEFT JOIN message ON message.queue = queue.queue AND message.held IS NULL
