@@ -23,7 +23,10 @@ from gridpost.core.refusal import Refusal
 COMMANDS = MappingProxyType(
     {
         "bench": "gridpost.cli.bench",
+        "ca": "gridpost.cli.ca",
+        "check-config": "gridpost.cli.check_config",
         "demo": "gridpost.cli.demo",
+        "directory": "gridpost.cli.directory",
     }
 )
 

@@ -271,12 +271,12 @@ SENDER_EVENTS = (frozenset(Event) - RECIPIENT_EVENTS) | {Event.EXPIRE}
 
 TRANSITIONS: Mapping[tuple[State, Event], Transition] = _build()
 
-# 503 cl. 5.7: where a message still changes when its expiration time passes.
 EXPIRING_STATES = frozenset(
     state
     for (state, event), transition in TRANSITIONS.items()
-    if event is Event.EXPIRE and transition.state is not state
+    if event is Event.EXPIRE and transition.state is not state and state is not State.ARRIVING
 )
+"""503 cl. 5.7: where the end of its time changes a stored message."""
 
 
 @dataclass(frozen=True, slots=True)

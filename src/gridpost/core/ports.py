@@ -12,10 +12,14 @@ from typing import Protocol, TypeVar
 
 from gridpost.core.certificate import Certificate
 from gridpost.core.delivery import Decision, Side, TraceEntry
+from gridpost.core.enrolment import Enrolment
+from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.journal import Identity, JournalRow, Recorded
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Retention, Search
 from gridpost.core.message_path import Route
+from gridpost.core.own_entry import OwnEntry
+from gridpost.core.synchronisation import Subsystem
 
 T = TypeVar("T")
 
@@ -118,7 +122,7 @@ class MessageBox(Protocol):
     def count_waiting(self, message_type: str, now: datetime) -> int: ...
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
-        """Entries that EXPIRE would still move and whose time has passed, earliest first."""
+        """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
         ...
 
     def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
@@ -251,3 +255,94 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish the work that is waiting, then let go of everything. More work is an error."""
         ...
+
+
+class KeyCabinet(Keyring, Protocol):
+    """A keyring whose keys can be made, brought in and certified (503 cl. 7.6).
+
+    A key is called by its SubjectPublicKeyInfo. What a call did is durable when it returns.
+    """
+
+    def create_key(self, bits: int = 2048) -> bytes: ...
+
+    def import_key(self, der: bytes) -> bytes:
+        """A key made elsewhere (PKCS#8, DER)."""
+        ...
+
+    def export_key(self, spki: bytes) -> bytes:
+        """PKCS#8 without encryption, for the TLS library; refused for a key that must not leave."""
+        ...
+
+    def install(self, certificate: Certificate) -> None:
+        """A certificate for one of the keys; installing it again changes nothing."""
+        ...
+
+    def certificates(self) -> Sequence[Certificate]: ...
+
+
+class DirectoryCopy(Protocol):
+    """What a component keeps of the directory of the entire system (503 cl. 7.1), in a transaction."""
+
+    def load(self) -> Sequence[Subsystem]: ...
+
+    def save(self, subsystems: Sequence[Subsystem], changed: Collection[str]) -> None:
+        """Make the copy equal to these, by delete and replace (503 cl. 7.7.2).
+
+        Of a subsystem that is not in `changed`, by the code of its directory, at most the end of
+        validity is new: its components need not be written again.
+        """
+        ...
+
+
+class OwnEntryStore(Protocol):
+    """The component's own configuration data, in a transaction (503 cl. 7.3.3)."""
+
+    def load(self) -> OwnEntry | None: ...
+
+    def save(self, entry: OwnEntry) -> None: ...
+
+
+class EnrolmentStore(Protocol):
+    """How far the registration of this component has come, in a transaction (503 cl. 7.6)."""
+
+    def load(self) -> Enrolment | None: ...
+
+    def save(self, enrolment: Enrolment) -> None: ...
+
+
+class DirectoryWork(Protocol):
+    """What a client of the directory commits together."""
+
+    @property
+    def directory_copy(self) -> DirectoryCopy: ...
+
+    @property
+    def own_entry(self) -> OwnEntryStore: ...
+
+    @property
+    def enrolment(self) -> EnrolmentStore: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+
+class DirectoryStore(Protocol):
+    """The part of a `Store` that a client of the directory uses."""
+
+    async def run(self, work: Callable[[DirectoryWork], T]) -> T: ...
+
+    async def read(self, work: Callable[[DirectoryWork], T]) -> T: ...
+
+
+class HttpsCaller(Protocol):
+    """Requests over HTTPS with certificates on both sides."""
+
+    async def request(
+        self, request: HttpRequest, *, urls: Sequence[str], authorise: Authorise
+    ) -> HttpAnswer:
+        """Tries the URLs in order. `authorise` sees the server's chain before the request leaves."""
+        ...
+
+
+HttpsCallers = Callable[[Callable[[], TlsCredentials]], HttpsCaller]
+"""Makes a caller that shows the credentials which the function gives at that moment."""

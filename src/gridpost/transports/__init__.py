@@ -1,1 +1,1 @@
-"""Protocols on sockets. They run what assembly hands them and know no service."""
+"""Sockets and connections. Each transport runs what assembly hands it and decides nothing about it."""

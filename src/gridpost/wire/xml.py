@@ -116,7 +116,7 @@ class Schema:
 
 @cache
 def load_schema(name: str) -> Schema:
-    """The schema in `wire/schemas/<name>`, compiled once."""
+    """The schema in `wire/schemas/<name>`, compiled once; `name` may start with a folder."""
     return Schema(name, schema_tree(name))
 
 
@@ -130,7 +130,10 @@ def schema_tree(name: str) -> etree._Element:
 
 class _PackagedSchemas(etree.Resolver):
     def resolve(self, system_url: str | None, public_id: str | None, context: Any) -> Any:
-        name = (system_url or "").rpartition("/")[2]
+        # Schemas that belong together share a folder, as `types.xsd` is a name of one standard only.
+        name = (system_url or "").removeprefix("gridpost:").lstrip("/")
+        if ".." in name or ":" in name:
+            raise ValueError(f"{system_url} is not one of our schemas")
         octets = files("gridpost.wire.schemas").joinpath(name).read_bytes()
         return self.resolve_string(octets, context, base_url=f"gridpost:/{name}")
 

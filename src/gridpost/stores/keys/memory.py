@@ -29,6 +29,13 @@ class MemoryKeyring:
     def import_key(self, der: bytes) -> bytes:
         return self._add(rsa_operations.from_pkcs8(der))
 
+    def export_key(self, spki: bytes) -> bytes:
+        """PKCS#8 without encryption, for the TLS library."""
+        key = self._keys.get(spki)
+        if key is None:
+            raise Refusal(Rule.BAD_KEY, "there is no such private key")
+        return rsa_operations.to_pkcs8(key)
+
     def install(self, certificate: Certificate) -> None:
         """A certificate that was issued for one of the keys."""
         spki = public_key_bytes(public_key(certificate.der))

@@ -14,13 +14,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.faults import refusal_of
 from gridpost.stores.sqlite.unit import SqliteUnit
 
-Work = Callable[[UnitOfWork], Any]
+Work = Callable[[SqliteUnit], Any]
 
 
 class _Job:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.directory_schema import COMPONENT_DIRECTORY
 
 # What the standards call a message is a row of `message` with its `content` and its `trace`. Each
 # goes at its own time (503 cl. 5.9); what is left of a message after its metadata is a `remnant`.
@@ -173,7 +174,7 @@ _FIRST = (
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, COMPONENT_DIRECTORY)
 
 
 def migrate(

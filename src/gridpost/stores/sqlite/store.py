@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from gridpost.core.journal import Identity
 from gridpost.core.message_box import Content, Staged
-from gridpost.core.ports import UnitOfWork
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
@@ -43,7 +42,7 @@ class Settings:
 
 
 class SqliteStore:
-    """core.ports.Store."""
+    """core.ports.Store, and core.directory_ports.RegistryStore."""
 
     def __init__(
         self,
@@ -90,11 +89,11 @@ class SqliteStore:
             raise
         return cls(folder, opened.identity, opened.connection, bodies, settings, resources)
 
-    async def run(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def run(self, work: Callable[[SqliteUnit], T]) -> T:
         result: T = await self._committer.submit(work)
         return result
 
-    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+    async def read(self, work: Callable[[SqliteUnit], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
 
@@ -119,7 +118,7 @@ class SqliteStore:
         except OSError as error:
             raise refusal_of(error) or error from error
 
-    def _read(self, work: Callable[[UnitOfWork], T]) -> T:
+    def _read(self, work: Callable[[SqliteUnit], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
         if connection is None:
             connection = self._reading.connection = database.connect_reader(self._folder)

@@ -1,0 +1,58 @@
+"""What `gridpost check-config` finds in a file: mistakes are refused, doubts are warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from gridpost.assembly.configuration import read_toml
+from gridpost.assembly.directory_configuration import COMPONENT as COMPONENT_DIRECTORY
+from gridpost.assembly.directory_configuration import read_directory_configuration
+from gridpost.core.refusal import Refusal, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    component: str
+    code: str
+    warnings: list[str]
+
+
+def check(file: Path) -> Checked:
+    """The file says by its key `component` whose configuration it is."""
+    component = read_toml(file).get("component")
+    checker = CHECKS.get(component) if isinstance(component, str) else None
+    if checker is None:
+        raise Refusal(Rule.USAGE, f"{file}: component must be one of {', '.join(sorted(CHECKS))}")
+    return checker(file)
+
+
+def _directory(file: Path) -> Checked:
+    configuration = read_directory_configuration(file)
+    settings = configuration.settings()
+    configuration.trusted_roots()
+    warnings = list(_addresses([*settings.urls, *(u for p in settings.peers for u in p.urls)]))
+    if not configuration.administration.tokens:
+        warnings.append("administration.tokens is empty: nobody can approve a registration")
+    return Checked(COMPONENT_DIRECTORY, configuration.code, warnings)
+
+
+def _addresses(urls: list[str]) -> list[str]:
+    """503 cl. 10: a fully qualified domain name rather than an IP address."""
+    found = []
+    for url in urls:
+        try:
+            ip_address(urlsplit(url).hostname or "")
+        except ValueError:
+            continue
+        found.append(f"'{url}' names an IP address: a fully qualified domain name is better")
+    return found
+
+
+CHECKS: MappingProxyType[str, Callable[[Path], Checked]] = MappingProxyType(
+    {COMPONENT_DIRECTORY: _directory}
+)
