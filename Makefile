@@ -39,7 +39,7 @@ check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate_docs.py --check
 	$(BIN)/mkdocs build --strict
 

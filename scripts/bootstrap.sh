@@ -14,9 +14,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
-# Prints the first interpreter that is new enough and not too new; fails when there is none.
+# Prints the first interpreter that is new enough and not too new; fails when there is none. The one that
+# .venv was made with comes first, so that a different PATH does not mean another environment.
 find_python() {
     local candidate
+    if [ -z "${GRIDPOST_PYTHON:-}" ] && [ -x .venv/bin/python ] && suitable .venv/bin/python; then
+        .venv/bin/python -c 'import sys; print(sys._base_executable)'
+        return
+    fi
     for candidate in ${GRIDPOST_PYTHON:-python3 python3.13 python3.12 python3.11}; do
         if have "$candidate" && suitable "$candidate"; then command -v "$candidate"; return; fi
     done
@@ -98,18 +103,19 @@ install_missing() {
 
 # ---------------------------------------------------------------- the environment
 
-# Changes when anything that decides the content of the environment changes.
-environment_id() {
-    { "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; cat requirements.lock pyproject.toml; } |
-        sha256sum | cut -d' ' -f1
-}
+# Said the same by an interpreter and by an environment that was made with it.
+version='import sys; print(sys.version, sys.base_prefix)'
 
 make_environment() {
     local id stamp=.venv/gridpost-stamp
-    id=$(environment_id)
+    # Changes when anything that decides the content of the environment changes.
+    id=$({ "$python" -c "$version"; cat requirements.lock pyproject.toml; } | sha256sum | cut -d' ' -f1)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$id" ]; then return; fi
     say "making .venv with $("$python" --version) ($python); the first time takes a minute or two"
-    "$python" -m venv --clear .venv
+    # An environment of the same Python is brought up to date, any other is made anew.
+    if [ "$("$python" -c "$version")" != "$(.venv/bin/python -c "import pip; $version" 2>/dev/null)" ]; then
+        "$python" -m venv --clear .venv
+    fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
     # The build backend is in the lock: nothing that has no hash is fetched for the package itself.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

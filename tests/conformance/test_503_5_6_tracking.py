@@ -119,10 +119,12 @@ async def test_delivered_means_opened_verified_and_stored_by_the_recipient() -> 
     message_id = await world["E1"].send("E2")
     stored_when_acknowledged: list[bytes | None] = []
 
-    def watch(carried: Carried) -> Carried:
+    async def watch(carried: Carried) -> Carried:
         if message_of(carried).metadata.internal_type is DELIVERY:
-            box = world["E2"].store.committed_box()
-            stored_when_acknowledged.append(box.content(Side.RECEIVED, message_id))
+            stored = await world["E2"].store.read(
+                lambda work: work.box.content(Side.RECEIVED, message_id)
+            )
+            stored_when_acknowledged.append(stored)
         return carried
 
     world.post.bend = watch

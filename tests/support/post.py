@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-
-from gridpost.stores.memory import MemoryStore
+from inspect import isawaitable
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component
@@ -26,6 +25,7 @@ from gridpost.services.endpoint.handover import Handover
 from gridpost.services.endpoint.submission import Document, Submission
 from gridpost.services.endpoint.transfer import BackOff, Transfer
 from gridpost.stores.keys.memory import MemoryKeyring
+from gridpost.stores.memory import MemoryStore
 from gridpost.wire.x509 import (
     CaRequest,
     Issuer,
@@ -113,11 +113,13 @@ class Post:
 
     endpoints: dict[str, TestEndpoint] = field(default_factory=dict)
     carried: list[Carried] = field(default_factory=list)
-    bend: Callable[[Carried], Carried | None] = lambda carried: carried
+    bend: Callable[[Carried], Carried | Awaitable[Carried] | None] = lambda carried: carried
 
     async def carry(self, carried: Carried) -> None:
         self.carried.append(carried)
         bent = self.bend(carried)
+        if isawaitable(bent):
+            bent = await bent
         if bent is not None:
             await self.endpoints[bent.receiver].arrival.arrive(bent.data, bent.route)
 
@@ -139,7 +141,7 @@ class TestEndpoint:
     def __init__(self, world: World, code: str, settings: EndpointSettings) -> None:
         self.code = ComponentCode(code)
         self.keyring, self.certificates = keys_of(code)
-        self.store = MemoryStore()
+        self.store = MemoryStore(code)
         context = EndpointContext(
             self.code, self.store, self.keyring, world.clock, lambda: world.directory, settings
         )

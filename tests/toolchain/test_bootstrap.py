@@ -25,6 +25,7 @@ PYTHON = (
 case "$1 $2" in
     "-m venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-m pip") [ ! -e pip-is-broken ] ;;
+    *_base_executable*) command -v python3 ;;
     *) exec {sys.executable} "$@" ;;
 esac
 """
@@ -115,6 +116,19 @@ def test_the_environment_is_made_again_when_its_inputs_change(machine, file):
         text.write("# changed\n")
     machine.bootstrap()
     assert len(machine.calls("python -m pip")) == 2
+
+
+def test_another_python_in_front_of_the_path_does_not_change_the_environment(machine):
+    machine.bootstrap()
+    machine.stand_in("python3.13", (machine.bin / "python3").read_text())
+    machine.stand_in("python3", "#!/bin/bash\nexit 1\n")
+    (machine.project / ".venv/bin/python").write_text(
+        (machine.bin / "python3.13")
+        .read_text()
+        .replace("command -v python3 ", "command -v python3.13 ")
+    )
+    assert machine.bootstrap().returncode == 0
+    assert machine.calls() == []
 
 
 def test_an_environment_that_was_not_finished_is_made_again(machine):

@@ -126,7 +126,7 @@ def test_an_unknown_bench_is_wrong_usage_and_names_the_others(command, monkeypat
     assert "there is: seal" in err
 
 
-def test_every_bench_of_the_package_can_be_imported_and_measures():
+def test_every_bench_of_the_package_has_something_to_measure():
     for name in bench.available():
         assert callable(import_module(f"gridpost.bench.{name}").measure)
 

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import typer
 
-from gridpost import cli
+from gridpost import bench, cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -72,6 +72,14 @@ def test_a_state_page_draws_what_moves_and_lists_every_pair(generator):
     assert "| DARK | GO |  |  |" in page
 
 
+def test_a_table_that_gives_only_the_next_state_is_drawn_too(generator):
+    table = {(Light.RED, Push.GO): Light.GREEN}
+    chapter = generator.Chapter("Lights", {Light.RED, Light.GREEN}, Light.RED, {Light.GREEN})
+    page = generator.state_page("Traffic", "How it goes.", "x.TABLE", table, [chapter])
+    assert "    RED --> GREEN: GO" in page
+    assert "| RED | GO | GREEN |  |" in page
+
+
 def test_a_page_that_differs_or_is_missing_is_stale(generator, tmp_path):
     (tmp_path / "same.md").write_text("text")
     (tmp_path / "other.md").write_text("old text")
@@ -102,6 +110,11 @@ def test_every_command_has_a_page_with_all_its_options(name, command):
         for spelling in option.opts:
             if spelling.startswith("--") and spelling != "--help":
                 assert f"`{spelling}" in page, f"{name}.md does not explain {spelling}"
+
+
+def test_every_bench_is_explained():
+    page = (DOCS / "commands/bench.md").read_text(encoding="utf-8")
+    assert [name for name in bench.available() if f"| `{name}` |" not in page] == []
 
 
 def slug(text: str) -> str:

@@ -76,8 +76,8 @@ def test_no_path_of_a_machine_is_tracked(tracked):
 
 
 def test_nothing_that_is_tracked_promises_to_be_written_later(tracked):
-    # Written in two parts, or this file would find itself.
-    placeholder = re.compile("TODO|FIXME|coming soon|lorem ipsum", re.IGNORECASE)
+    # Written with brackets, or this file would find itself.
+    placeholder = re.compile("[T]ODO|[F]IXME|coming [s]oon|lorem [i]psum", re.IGNORECASE)
     words = [file for file in tracked if file.suffix in {".md", ".py", ".sh", ".toml", ".yml"}]
     assert [file for file, text in texts(words) if placeholder.search(text)] == []
 
@@ -97,8 +97,15 @@ def test_ci_runs_check_and_test_and_nothing_else():
     "target", ["demo", "test", "check", "bench", "soak", "conformance", "docs"]
 )
 def test_every_target_sets_the_machine_up_first(target):
+    # `make test` runs this test: an inner make must not think it is part of the outer one.
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     plan = subprocess.run(
-        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", target],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert plan.splitlines()[0] == "scripts/bootstrap.sh"
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gridpost.bench import Measurement
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import ComponentCode, MessageType, new_message_id
 from gridpost.core.instant import Instant
@@ -48,8 +49,8 @@ SMALL = 3_000
 LARGE = 1024 * 1024
 
 
-def run(seconds: float = 6.0) -> dict[str, dict[str, float]]:
-    """`{"figures": {...}, "ratios": {...}}`; times in microseconds."""
+def measure(seconds: float = 6.0) -> Measurement:
+    """Times are in microseconds."""
     party = _Party()
     collecting = gc.isenabled()
     gc.disable()
@@ -59,13 +60,11 @@ def run(seconds: float = 6.0) -> dict[str, dict[str, float]]:
     finally:
         if collecting:
             gc.enable()
-    return {
-        "figures": {**small, **large},
-        "ratios": {
-            **ratios,
-            "crypto_share_of_seal_and_open_1m": large["crypto_1m_us"] / large["seal_open_1m_us"],
-        },
-    }
+    share = large["crypto_1m_us"] / large["seal_open_1m_us"]
+    return Measurement(
+        figures={**small, **large},
+        ratios={**ratios, "crypto_share_of_seal_and_open_1m": share},
+    )
 
 
 class _Party:

@@ -69,6 +69,8 @@ class Home:
     urls: tuple[str, ...]
     certificates: tuple[Certificate, ...] = ()
     """Its AUTHENTICATION and INTEGRATED_CA certificates."""
+    roots: tuple[bytes, ...] = ()
+    """The ROOT CAs that came with the installation bundle."""
 
     def entry(self) -> Component:
         """As an entry, so that the one rule of peer identity judges it."""

@@ -310,7 +310,7 @@ class EnrolmentStore(Protocol):
     def save(self, enrolment: Enrolment) -> None: ...
 
 
-class DirectoryWork(Protocol):
+class DirectoryClientWork(Protocol):
     """What a client of the directory commits together."""
 
     @property
@@ -326,12 +326,12 @@ class DirectoryWork(Protocol):
     def journal(self) -> Journal: ...
 
 
-class DirectoryStore(Protocol):
+class DirectoryClientStore(Protocol):
     """The part of a `Store` that a client of the directory uses."""
 
-    async def run(self, work: Callable[[DirectoryWork], T]) -> T: ...
+    async def run(self, work: Callable[[DirectoryClientWork], T]) -> T: ...
 
-    async def read(self, work: Callable[[DirectoryWork], T]) -> T: ...
+    async def read(self, work: Callable[[DirectoryClientWork], T]) -> T: ...
 
 
 class HttpsCaller(Protocol):

@@ -180,6 +180,9 @@ class Rule(Enum):
     METHOD_NOT_ALLOWED = _peer("503 Table 23", Code.INVALID_PARAMETERS)
     COMPONENT_UNKNOWN = _operator("503 cl. 8.6")
     NOT_OUR_SUBSYSTEM = _operator("503 cl. 8.6")
+    REFUSED_BY_DIRECTORY = _operator("503 Table 24")
+    ENROLMENT_RUNNING = _operator("503 cl. 7.6")
+    NOT_ENROLLED = _operator("503 cl. 7.6")
     UNREACHABLE = RuleText("503 cl. 10", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
 
     # -- ourselves

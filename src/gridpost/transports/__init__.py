@@ -1,1 +1,1 @@
-"""Sockets and connections. Each transport runs what assembly hands it and decides nothing about it."""
+"""Protocols on sockets. They run what assembly hands them and know no service."""

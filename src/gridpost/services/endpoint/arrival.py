@@ -12,7 +12,7 @@ from gridpost.core.acknowledgement import Original, compose, fingerprint_content
 from gridpost.core.delivery import Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.message import InternalMessage, InternalType, Metadata
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -107,8 +107,8 @@ class Arrival:
         encryption = opened.encryption_certificate
         journalled = context.settings.journals_content(metadata.message_type)
 
-        def store(work: UnitOfWork) -> None:
-            if not work.box.put(entry, opened.message.content):
+        def store(work: UnitOfWork, content: Content) -> None:
+            if not work.box.put(entry, content):
                 return _arrived_again(work, entry, failure, now)
             work.journal.append(
                 message_row(
@@ -121,7 +121,8 @@ class Arrival:
             record(work, entry, decision)
             _send(work, acknowledgement, entry, now)
 
-        await context.store.run(store)
+        async with context.store.staged(opened.message.content) as content:
+            await context.store.run(lambda work: store(work, content))
 
     async def _answer(self, opened: Opened, now: datetime) -> InternalMessage:
         """503 Table 1 event 2, or the tracing acknowledgement of 5.12."""

@@ -20,7 +20,7 @@ from gridpost.core.identifiers import (
 )
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -118,13 +118,13 @@ class Submission:
         decision = decide(entry.delivery, Occurrence(event), now)
         journalled = context.settings.journals_content(type_)
 
-        def store(work: UnitOfWork) -> MessageId:
+        def store(work: UnitOfWork, content: Content) -> MessageId:
             if document.conversation_id:
                 # Another call of the same conversation may have come in since we looked.
                 known = work.box.find_conversation(application, document.conversation_id)
                 if known is not None:
                     return _same_conversation(known, document)
-            if not work.box.put(entry, message.content):
+            if not work.box.put(entry, content):
                 raise Refusal(Rule.INTERNAL, f"the message ID {entry.message_id} is not new")
             work.journal.append(
                 message_row(
@@ -138,7 +138,8 @@ class Submission:
             work.box.enqueue(message, entry.route, entry.delivery.expires_at)
             return entry.message_id
 
-        return await context.store.run(store)
+        async with context.store.staged(message.content) as content:
+            return await context.store.run(lambda work: store(work, content))
 
 
 def _entry(

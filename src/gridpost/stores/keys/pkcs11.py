@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 
@@ -29,9 +31,6 @@ from gridpost.wire.seal.registry import (
 )
 from gridpost.wire.x509 import public_key
 
-if TYPE_CHECKING:
-    import pkcs11
-
 # RFC 8017 section 9.2, note 1: what stands before a SHA-512 digest in a PKCS#1 v1.5 signature.
 _DIGEST_INFO_SHA_512 = bytes.fromhex("3051300d060960864801650304020305000440")
 
@@ -46,8 +45,6 @@ class TokenAccess:
     """Path of the vendor's library."""
     token: str
     pin: str = field(repr=False)
-    sessions: int = 2
-    """How many operations the token is asked for at a time."""
 
 
 class TokenKeyring:
@@ -132,15 +129,19 @@ class TokenOpener:
         return await run(token.pool, token.open, self._certificate, wrapped, padding)
 
 
+# python-pkcs11 initialises a library without asking it for locks. PKCS#11 then allows one thread
+# at a time in the whole library, whatever the number of sessions.
+_libraries: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
 class _Token:
-    """A session for each thread: a session does one operation at a time."""
+    """One session, used by one thread at a time."""
 
     def __init__(self, access: TokenAccess) -> None:
         self._access = access
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._sessions: list[pkcs11.Session] = []
-        self.pool = ThreadPoolExecutor(access.sessions, thread_name_prefix="gridpost-token")
+        self._library = _libraries[access.module]
+        self._keys: dict[bytes, Any] = {}
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="gridpost-token")
         try:
             import pkcs11
         except ImportError:
@@ -148,10 +149,10 @@ class _Token:
                 Rule.KEY_TOKEN, "keys in a token need the package python-pkcs11: install it"
             ) from None
         try:
-            self._slot_token = pkcs11.lib(access.module).get_token(token_label=access.token)
-            self._mechanisms = set(self._slot_token.slot.get_mechanisms())
-            # The login belongs to the token, not to the session; this one keeps it.
-            self._sessions.append(self._log_in())
+            with self._library:
+                self._token = pkcs11.lib(access.module).get_token(token_label=access.token)
+                self._mechanisms = set(self._token.slot.get_mechanisms())
+                self._session = self._log_in()
         except (pkcs11.PKCS11Error, RuntimeError) as error:
             raise Refusal(
                 Rule.KEY_TOKEN,
@@ -221,53 +222,44 @@ class _Token:
         return self._with_key(certificate, decrypt)
 
     def close(self) -> None:
-        from pkcs11 import PKCS11Error
-
         self.pool.shutdown(wait=True)
-        with self._lock:
-            sessions, self._sessions = self._sessions, []
-        for session in reversed(sessions):
-            try:
-                session.close()
-            except PKCS11Error:
-                continue
+        with self._library:
+            self._leave()
 
     def _with_key(self, certificate: Certificate, operation: Callable[[Any], _T]) -> _T:
         """Once more with a new session when the token was restarted meanwhile."""
         from pkcs11 import PKCS11Error
 
-        try:
-            return operation(self._key(certificate))
-        except _lost():
-            self._return()
-        except PKCS11Error as error:
-            raise self._failed(error) from error
-        try:
-            return operation(self._key(certificate))
-        except PKCS11Error as error:
-            raise self._failed(error) from error
+        with self._library:
+            try:
+                try:
+                    return operation(self._key(certificate))
+                except _lost():
+                    self._leave()
+                    self._session = self._log_in()
+                    return operation(self._key(certificate))
+            except PKCS11Error as error:
+                raise Refusal(
+                    Rule.KEY_TOKEN,
+                    f"the token '{self._access.token}' failed: {type(error).__name__}",
+                    str(error),
+                ) from error
 
     def _key(self, certificate: Certificate) -> Any:
-        keys: dict[bytes, Any] = self._local.__dict__.setdefault("keys", {})
-        if certificate.der not in keys:
-            keys[certificate.der] = self._find(certificate)
-        return keys[certificate.der]
+        if certificate.der not in self._keys:
+            self._keys[certificate.der] = self._find(certificate)
+        return self._keys[certificate.der]
 
     def _find(self, certificate: Certificate) -> Any:
         from pkcs11 import Attribute, KeyType, ObjectClass
 
-        session = self._local.__dict__.get("session")
-        if session is None:
-            session = self._local.__dict__["session"] = self._slot_token.open()
-            with self._lock:
-                self._sessions.append(session)
         modulus = public_key(certificate.der).public_numbers().n
         wanted = modulus.to_bytes((modulus.bit_length() + 7) // 8)
         template = {
             Attribute.CLASS: ObjectClass.PRIVATE_KEY,
             Attribute.KEY_TYPE: KeyType.RSA,
         }
-        for key in session.get_objects(template):
+        for key in self._session.get_objects(template):
             if bytes(key[Attribute.MODULUS]).lstrip(b"\0") == wanted:
                 return key
         raise Refusal(
@@ -280,22 +272,18 @@ class _Token:
         from pkcs11.exceptions import UserAlreadyLoggedIn
 
         try:
-            return self._slot_token.open(user_pin=self._access.pin)
+            return self._token.open(user_pin=self._access.pin)
         except UserAlreadyLoggedIn:
-            return self._slot_token.open()
+            # The login belongs to the token: another keyring of this process has it already.
+            return self._token.open()
 
-    def _return(self) -> None:
-        self._local.__dict__.clear()
-        session = self._log_in()
-        with self._lock:
-            self._sessions.append(session)
+    def _leave(self) -> None:
+        from pkcs11 import PKCS11Error
 
-    def _failed(self, error: Exception) -> Refusal:
-        return Refusal(
-            Rule.KEY_TOKEN,
-            f"the token '{self._access.token}' failed: {type(error).__name__}",
-            str(error),
-        )
+        self._keys.clear()
+        # What the token has forgotten need not be closed.
+        with suppress(PKCS11Error):
+            self._session.close()
 
 
 def _lost() -> tuple[type[Exception], ...]:

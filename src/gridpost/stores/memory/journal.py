@@ -1,4 +1,4 @@
-"""A journal that lives as long as its process."""
+"""The journal in memory. Rows pass through the text that databases hold, so that nothing differs."""
 
 from __future__ import annotations
 
@@ -6,31 +6,38 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gridpost.core.journal import JournalRow, Recorded
+from gridpost.stores import journal_rows
+from gridpost.stores.memory.state import State
+from gridpost.stores.values import to_microseconds
 
 
 class MemoryJournal:
     """core.ports.Journal."""
 
-    def __init__(self) -> None:
-        self._rows: list[Recorded] = []
-        self._last = 0
-        self._exported = 0
+    def __init__(self, tables: State) -> None:
+        self._tables = tables
 
     def append(self, row: JournalRow) -> int:
-        self._last += 1
-        self._rows.append(Recorded(self._last, row))
-        return self._last
+        stored = journal_rows.write(row)
+        self._tables.last_row += 1
+        self._tables.journal[self._tables.last_row] = stored
+        return self._tables.last_row
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        return [row for row in self._rows if row.sequence > after][:limit]
+        later = [sequence for sequence in self._tables.journal if sequence > after]
+        return [
+            Recorded(sequence, journal_rows.read(self._tables.journal[sequence]))
+            for sequence in later[:limit]
+        ]
 
     def exported(self) -> int:
-        return self._exported
+        return self._tables.exported
 
     def mark_exported(self, sequence: int) -> None:
-        if sequence > self._last:
-            raise ValueError(f"the journal ends at {self._last}: {sequence} is not in it")
-        self._exported = max(self._exported, sequence)
+        last = self._tables.last_row
+        if sequence > last:
+            raise ValueError(f"the journal ends at {last}: {sequence} cannot have been exported")
+        self._tables.exported = max(self._tables.exported, sequence)
 
     def prune(
         self,
@@ -40,14 +47,13 @@ class MemoryJournal:
         keep_exported: timedelta | None = None,
         limit: int = 10_000,
     ) -> int:
-        gone = 0
-        while self._rows and gone < limit:
-            first = self._rows[0]
-            keep = retention
-            if keep_exported is not None and first.sequence <= self._exported:
-                keep = min(retention, keep_exported)
-            if first.row.at > now - keep:
+        kept_for = retention if keep_exported is None else min(retention, keep_exported)
+        old: list[int] = []
+        for sequence, stored in list(self._tables.journal.items())[:limit]:
+            exported = sequence <= self._tables.exported
+            if stored.at > to_microseconds(now - (kept_for if exported else retention)):
                 break
-            del self._rows[0]
-            gone += 1
-        return gone
+            old.append(sequence)
+        for sequence in old:
+            del self._tables.journal[sequence]
+        return len(old)

@@ -132,6 +132,8 @@ class Kept(NamedTuple):
 class WorkFiles:
     """What one work did with contents: undone with the work, or finished after its commit."""
 
+    __slots__ = ("_bodies", "_claimed", "_doomed", "_written", "bytes")
+
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self._claimed: list[Staged] = []
@@ -176,6 +178,8 @@ class WorkFiles:
 
 class NoFiles(WorkFiles):
     """For work that changes nothing."""
+
+    __slots__ = ()
 
     def keep(self, content: Content) -> Kept:
         raise RuntimeError("work that reads must not change anything")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from gridpost.core.delivery import Decision, Side, TraceEntry
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Retention, Search
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
@@ -79,11 +79,13 @@ _EXPIRED = f"""
 class SqliteBox:
     """core.ports.MessageBox."""
 
-    __slots__ = ("_connection", "_files")
+    __slots__ = ("_connection", "_files", "_put")
 
     def __init__(self, connection: sqlite3.Connection, files: WorkFiles) -> None:
         self._connection = connection
         self._files = files
+        # What was sent in this work, so that its transfer need not ask the database for it again.
+        self._put: dict[str, tuple[int, Metadata]] = {}
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
         row = BoxRow.from_entry(entry)
@@ -99,7 +101,12 @@ class SqliteBox:
             ) from None
         if inserted.rowcount == 0:
             return False
-        self._connection.execute(_PUT_CONTENT, (inserted.lastrowid, *self._files.keep(content)))
+        number = inserted.lastrowid
+        if number is None:
+            raise ValueError("the message got no number")
+        self._connection.execute(_PUT_CONTENT, (number, *self._files.keep(content)))
+        if entry.delivery.side is Side.SENT:
+            self._put[entry.message_id] = (number, entry.metadata)
         return True
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
@@ -149,8 +156,15 @@ class SqliteBox:
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
     ) -> int:
+        number, metadata = self._put.get(message.metadata.message_id, (None, None))
         return transfers.enqueue(
-            self._connection, self._files, message, route, expires_at, priority
+            self._connection,
+            self._files,
+            message,
+            route,
+            expires_at,
+            priority,
+            just_put=number if metadata is message.metadata else None,
         )
 
     def outgoing(
@@ -179,6 +193,7 @@ class SqliteBox:
         return transfers.drop_expired(self._connection, self._files, now)
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
+        self._put.clear()
         return purge(self._connection, self._files, retention, now, limit)
 
     def _entry(self, query: str, parameters: Parameters) -> BoxEntry | None:

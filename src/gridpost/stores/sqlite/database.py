@@ -29,7 +29,7 @@ _WRITER = (
     # Savepoints keep old pages in memory instead of in a temporary file.
     "PRAGMA temp_store = MEMORY",
     # Pages of the log before they are copied into the database: 16 MiB.
-    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA wal_autocheckpoint = 2048",
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -32768",
     # Deleted contents are overwritten where that costs no further writing.
@@ -70,6 +70,9 @@ def open_folder(
         sync_folder(folder)
         connection = _connect(file)
         resources.callback(connection.close)
+        # Counts when the database is made: large enough for two usual messages, small enough for
+        # indexes whose every change writes a page.
+        connection.execute("PRAGMA page_size = 8192")
         if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise Refusal(Rule.INTERNAL, f"{folder} cannot hold a write-ahead log")
         for pragma in _WRITER:

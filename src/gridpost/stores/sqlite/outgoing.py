@@ -112,19 +112,21 @@ def enqueue(
     route: Route,
     expires_at: datetime,
     priority: int,
+    *,
+    just_put: int | None = None,
 ) -> int:
+    """`just_put` is the number of the message, where the caller knows that it is in the box."""
     message_id = message.metadata.message_id
-    in_box = connection.execute(_IN_BOX, (message_id,)).fetchone()
-    number: int | None = None
-    metadata: str | None = None
-    if in_box is not None:
-        number, *columns = in_box
-        kept = Kept(None, None, len(message.content))
+    number, metadata = just_put, None
+    if number is None:
+        in_box = connection.execute(_IN_BOX, (message_id,)).fetchone()
+        number, *columns = in_box or (None,)
         if tuple(columns) != MetadataRow.from_metadata(message.metadata):
             metadata = write_metadata(message.metadata)
-    else:
+    if number is None:
         kept = files.keep(message.content)
-        metadata = write_metadata(message.metadata)
+    else:
+        kept = Kept(None, None, len(message.content))
     cursor = connection.execute(
         _ENQUEUE,
         (message_id, number, metadata, *kept, str(route), to_microseconds(expires_at), priority),

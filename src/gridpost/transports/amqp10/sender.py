@@ -85,6 +85,8 @@ class Sender(Link):
 
     def started(self, handler: ConsumerHandler) -> None:
         self._handler = handler
+        # Peers may send FLOW right after ATTACH: it is news only now.
+        self._credit = 0
         self.on_flow()
 
     # ------------------------------------------------------------ credit

@@ -53,6 +53,7 @@ class InstallationBundle:
                 read_certificate(self.directory_certificate, CertificateKind.AUTHENTICATION),
                 *(read_certificate(der, authority) for der in issuers if der not in self.roots),
             ),
+            self.roots,
         )
 
 

@@ -52,7 +52,7 @@ def decode_pushed(data: bytes, expected: ComponentType, home: ComponentCode) -> 
     """What an endpoint or broker pushes, without what its directory owns.
 
     Certificates, timestamps, type and home in the document are not even looked at (see
-    divergences, attributes of a push); the code is returned as written for the caller to compare.
+    divergences, directory owned attributes); the code is returned as written for the caller to compare.
     """
     entry = doc.read("components", ELEMENTS[expected], data)
     return Component(

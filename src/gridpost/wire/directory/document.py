@@ -35,7 +35,7 @@ _CACHED_CERTIFICATES = 8_192
 
 
 def document(root: str, content: str) -> bytes:
-    """Only the root has a namespace (see divergences, local elements), so it is not the default."""
+    """Only the root has a namespace (see divergences, unqualified elements), so it is not the default."""
     return (
         "<?xml version='1.0' encoding='UTF-8'?>\n"
         f'<cd:{root} xmlns:cd="{NAMESPACE}">{content}</cd:{root}>'

@@ -6,14 +6,13 @@ chain that it trusts itself; without one the verdict says so instead of calling 
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gridpost.core.acknowledgement import acknowledged_fingerprint
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import clip
 from gridpost.core.instant import Instant
@@ -187,18 +186,10 @@ def _not_about(acknowledgement: InternalMessage, original: Metadata, digest: byt
         return "the acknowledgement was not issued by the recipient of the message"
     if metadata.receiver_code != original.sender_code:
         return "the acknowledgement was not issued to the sender of the message"
-    if not any(hmac.compare_digest(digest, form) for form in _forms(acknowledgement.content)):
+    acknowledged = acknowledged_fingerprint(acknowledgement.content)
+    if acknowledged is None or not hmac.compare_digest(digest, acknowledged):
         return "the acknowledged fingerprint is not that of the message"
     return ""
-
-
-def _forms(content: bytes) -> Iterator[bytes]:
-    """REPAIRS Table 1 event 2: base64, hexadecimal or the bytes themselves."""
-    yield content
-    packed = b"".join(content.split())
-    for decode in (binascii.a2b_base64, binascii.unhexlify):
-        with suppress(ValueError):
-            yield decode(packed)
 
 
 def _received(acknowledgement: InternalMessage | None, original: Metadata) -> Instant | None:

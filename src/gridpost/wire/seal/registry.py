@@ -141,6 +141,6 @@ STANDARD = Registry().adding(
     ContentCipher(AES_256, GCM, 32, encrypt_gcm, decrypt_gcm, binds_attributes=True),
     ContentCipher(AES_256, CBC, 32, encrypt_cbc, decrypt_cbc),
     KeyPadding(OAEP_SHA256, OAEP(MGF1(hashes.SHA256()), hashes.SHA256(), None)),
-    KeyPadding(OAEP_SHA256_MGF1_SHA1, OAEP(MGF1(hashes.SHA1()), hashes.SHA256(), None)),  # noqa: S303
+    KeyPadding(OAEP_SHA256_MGF1_SHA1, OAEP(MGF1(hashes.SHA1()), hashes.SHA256(), None)),
     KeyPadding(PKCS1_V1_5, PKCS1v15()),
 )

@@ -19,10 +19,18 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.wire import xml
 from gridpost.wire.seal.registry import C14N, XMLDSIG, SignatureAlgorithm
 
 # Ten times what a 4096-bit signature needs with line breaks and indentation.
 MAX_SIGNATURE_TEXT = 32 * 1024
+_LIMITS = xml.XmlLimits(
+    max_bytes=4 * MAX_SIGNATURE_TEXT,
+    max_depth=8,
+    max_elements=32,
+    max_attributes=32,
+    max_attribute_length=1024,
+)
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8" standalone="no"?>'
 _ANY_DECLARATION = re.compile(r"\A\s*<\?xml\s[^<>]{0,200}\?>")
@@ -155,20 +163,13 @@ def _read_any_form(text: str, algorithm: SignatureAlgorithm) -> XmlSignature:
 
 
 def _parse(text: str) -> etree._Element:
-    """Only until `gridpost.wire.xml.parse` is there; what that refuses is refused here.
-
-    The text has been decoded long ago: what its declaration says of an encoding means nothing now.
-    """
+    # The text was decoded long ago: what its declaration says of an encoding means nothing now.
     body = _ANY_DECLARATION.sub("", text, count=1)
-    if "<!DOCTYPE" in body or "<!ENTITY" in body:
-        raise _wrong_form("it has a document type")
-    parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
-    )
     try:
-        return etree.fromstring(body.encode(), parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise _wrong_form("it is not well-formed XML", str(error)) from None
+        return xml.parse(body, _LIMITS)
+    except Refusal as refusal:
+        # Whatever is wrong with the XML, a peer must not be able to tell it from other failures.
+        raise _wrong_form(refusal.message, refusal.details) from refusal
 
 
 def _children(
