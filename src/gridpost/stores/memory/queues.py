@@ -28,6 +28,7 @@ from gridpost.core.queues import (
 )
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.memory.journal import MemoryJournal
+from gridpost.stores.memory.state import State
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class MemoryQueueStore:
         self._queues: dict[str, _Queue] = {}
         self._known: dict[tuple[str, str], datetime] = {}
         self._number = 0
-        self._journal = MemoryJournal()
+        self._journal = MemoryJournal(State())
 
     @property
     def space(self) -> Space:

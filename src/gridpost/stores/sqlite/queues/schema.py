@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gridpost.stores.sqlite.directory_client import TABLES
+
 # A queue that was removed keeps its row: ids that arrived in it stay known until they expire.
 _QUEUE = """
     CREATE TABLE queue (
@@ -67,6 +69,7 @@ _FIRST = (
     ) STRICT
     """,
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
+    *TABLES,
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)

@@ -287,6 +287,14 @@ class SqliteQueueStore:
         result: T = await self._committer.run(lambda connection: work(SqliteJournal(connection)))
         return result
 
+    async def execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Something else of the component that is kept in the same database, durable on return."""
+        result: T = await self._committer.run(work)
+        return result
+
+    async def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._read(work)
+
     async def probe(self) -> timedelta:
         started = self._loop.time()
         await self._committer.run(upkeep.probe)
