@@ -15,21 +15,17 @@ import resource
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "transports"))
-
-from conftest import Authority, Clock  # noqa: E402
-
-from gridpost.core.links import ReceivedDelivery  # noqa: E402
-from gridpost.transports.amqp10 import (  # noqa: E402
+from gridpost.core.links import ReceivedDelivery
+from gridpost.transports.amqp10 import (
     AmqpClient,
     AmqpLimits,
     AmqpServer,
     TlsCredentials,
 )
-from support.memory_broker import MemoryBroker  # noqa: E402
+from support.authority import Authority, Clock
+from support.memory_broker import MemoryBroker
 
 IN_FLIGHT = 400
 
