@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from support.fake_directory import PASSWORD, FakeDirectory
 from support.pki import TestComponent
 from support.waiting import eventually
 
-CLI = [sys.executable, "-m", "gridpost"]
+CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
 ROOT = Path(__file__).parents[2]
 CREDIT = 100
 
@@ -308,9 +307,6 @@ def message(
     return encode(SealedMessage(change(metadata), body), None, now)
 
 
-_PREPARED: dict[str, Path] = {}
-
-
 @asynccontextmanager
 async def broker_network(
     folder: Path, *, start: bool = True, endpoints: tuple[str, ...] = ("E1", "E2"), **sections: Any
@@ -331,8 +327,3 @@ async def broker_network(
         finally:
             if not network.ended:
                 await network.kill()
-
-
-__all__ = [
-    "BrokerNetwork", "Inbox", "amqp_credentials", "broker_network", "message", "replace", "shutil",
-]  # fmt: skip

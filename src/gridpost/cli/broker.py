@@ -51,20 +51,26 @@ def register(
 
     The password of the bundle comes from the environment, GRIDPOST_BUNDLE_PASSWORD.
     """
+    from gridpost.assembly.broker_configuration import read_broker_configuration
     from gridpost.assembly.enrolling import register_broker
+    from gridpost.assembly.logs import log_to_stderr
     from gridpost.core.refusal import Refusal, Rule
 
     password = os.environ.get(BUNDLE_PASSWORD, "")
     if not password:
         raise Refusal(Rule.USAGE, f"no password: set {BUNDLE_PASSWORD}")
+    log_to_stderr(read_broker_configuration(config).code)
     _enrolled(register_broker(config, bundle, password, wait), as_json)
 
 
 @app.command()
 def renew(config: Config, wait: Wait = 0, as_json: Json = False) -> None:
     """Ask for new certificates now; a running broker does so by itself in time."""
+    from gridpost.assembly.broker_configuration import read_broker_configuration
     from gridpost.assembly.enrolling import renew_broker
+    from gridpost.assembly.logs import log_to_stderr
 
+    log_to_stderr(read_broker_configuration(config).code)
     _enrolled(renew_broker(config, wait), as_json)
 
 
