@@ -58,7 +58,7 @@ class PemCredentials:
             self._last = current
             self._pem = AmqpCredentials(
                 chain_pem=to_pem(*current.chain),
-                key_pem=_pem_key(current.private_key),
+                key_pem=pem_key(current.private_key),
                 roots_pem=to_pem(*current.roots),
             )
         return self._pem
@@ -240,6 +240,6 @@ async def _ended(task: asyncio.Task[Any]) -> None:
         await task
 
 
-def _pem_key(pkcs8: bytes) -> bytes:
+def pem_key(pkcs8: bytes) -> bytes:
     lines = base64.encodebytes(pkcs8)
     return b"-----BEGIN PRIVATE KEY-----\n" + lines + b"-----END PRIVATE KEY-----\n"
