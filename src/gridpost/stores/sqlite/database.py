@@ -36,7 +36,8 @@ _WRITER = (
     "PRAGMA secure_delete = FAST",
 )
 _BUSY_SECONDS = 10.0
-_STATEMENTS = 256
+# Statements over many rows are one for each number of rows.
+_STATEMENTS = 512
 
 
 @dataclass(frozen=True, slots=True)
