@@ -16,8 +16,8 @@ from gridpost.core.message_path import DIRECT
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from stores.place import Contract, Place, restarted
-from support.builders import NOW
 from support.boxed import DAY, EXPIRY, HOUR, box_entry, happen, put
+from support.builders import NOW
 
 RICH = box_entry(
     application="trader",

@@ -13,8 +13,8 @@ from gridpost.core.journal import Recorded, TrackingRow, UnknownRow
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from stores.place import Contract, Place, restarted
-from support.builders import NOW
 from support.boxed import DAY, HOUR, box_entry, note, put
+from support.builders import NOW
 
 
 class JournalContract(Contract):

@@ -13,7 +13,6 @@ from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import DIRECT
 from gridpost.core.ports import Store, UnitOfWork
 from stores.place import Contract, Place, restarted
-from support.builders import NOW
 from support.boxed import (
     DAY,
     EXPIRY,
@@ -25,6 +24,7 @@ from support.boxed import (
     internal,
     put,
 )
+from support.builders import NOW
 
 SIGNED = (Processor("signature", (Entry("value", ValueType.STRING, "<s/>"),)),)
 

@@ -12,8 +12,8 @@ from gridpost.core.message import InternalType
 from gridpost.core.message_box import BoxEntry, Purged, Retention
 from gridpost.core.ports import Store, UnitOfWork
 from stores.place import Contract, Place, restarted
-from support.builders import NOW
 from support.boxed import DAY, EXPIRY, HOUR, ROUTE, box_entry, happen, internal, put
+from support.builders import NOW
 
 TICK = timedelta(microseconds=1)
 # Five different durations, so that nothing goes at the time of another.

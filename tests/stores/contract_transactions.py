@@ -12,8 +12,8 @@ from gridpost.core.message_box import Search
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from stores.place import Contract, Place, restarted
-from support.builders import NOW
 from support.boxed import EXPIRY, ROUTE, acknowledgement, box_entry, happen, internal, note, put
+from support.builders import NOW
 
 LARGE = b"L" * 300_000
 

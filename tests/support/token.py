@@ -47,7 +47,17 @@ def make_token(directory: Path) -> TokenAccess:
     access = TokenAccess(module(), LABEL, PIN)
     os.environ["SOFTHSM2_CONF"] = str(configure(directory))
     subprocess.run(
-        ["softhsm2-util", "--init-token", "--free", "--label", LABEL, "--pin", PIN, "--so-pin", "5678"],
+        [
+            "softhsm2-util",
+            "--init-token",
+            "--free",
+            "--label",
+            LABEL,
+            "--pin",
+            PIN,
+            "--so-pin",
+            "5678",
+        ],
         check=True,
         capture_output=True,
     )
