@@ -71,7 +71,7 @@ async def test_an_endpoint_connects_with_its_authentication_certificate(
     broker: BrokerNetwork,
 ) -> None:
     connection = await broker.connect("E1")
-    (shown,) = [c for c in (await broker.ask("/connections")).json()]
+    (shown,) = (await broker.ask("/connections")).json()
     assert shown["component"] == "E1"
     connection.close()
 
