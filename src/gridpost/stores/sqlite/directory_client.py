@@ -23,6 +23,7 @@ from gridpost.stores.directory_values import (
     write_component,
     write_request,
 )
+from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.values import from_microseconds, read_json, to_microseconds, write_json
 
 DIRECTORY_CLIENT = (
@@ -157,6 +158,16 @@ class SqliteEnrolment:
             "INSERT OR REPLACE INTO enrolment VALUES (1, ?, ?)",
             (enrolment.state.value, write_json(_plain(enrolment))),
         )
+
+
+class SqliteClientUnit:
+    """core.ports.DirectoryClientWork in a database that holds no message box."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.directory_copy = SqliteDirectoryCopy(connection)
+        self.own_entry = SqliteOwnEntry(connection)
+        self.enrolment = SqliteEnrolment(connection)
+        self.journal = SqliteJournal(connection)
 
 
 def _plain(enrolment: Enrolment) -> dict[str, Any]:
