@@ -154,6 +154,10 @@ _FIRST = (
     CREATE INDEX outgoing_postponed ON outgoing (due_at, expires_at, priority)
     WHERE due_at IS NOT NULL
     """,
+    """
+    CREATE INDEX outgoing_postponed_in_order
+    ON outgoing (priority DESC, number, due_at, expires_at) WHERE due_at IS NOT NULL
+    """,
     "CREATE UNIQUE INDEX outgoing_by_file ON outgoing (file) WHERE file IS NOT NULL",
     """
     CREATE TABLE journal (
