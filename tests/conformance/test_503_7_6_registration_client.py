@@ -235,7 +235,7 @@ async def test_an_extension_shows_the_issued_certificate(kind: ComponentType) ->
     assert caught.value.rule is Rule.NOT_ENROLLED
 
 
-@both("503-7.6-p")
+@both("503-7.6-p", "503-8.2-b")
 @pytest.mark.parametrize("imported", [False, True])
 async def test_keys_are_generated_or_imported(kind: ComponentType, imported: bool) -> None:
     directory = FakeDirectory()

@@ -13,6 +13,7 @@ from gridpost.core.delivery import Event, Side, Status
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.message_box import Retention, Search
 from gridpost.core.ports import UnitOfWork
+from gridpost.stores.sqlite import outgoing
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.schema import migrate
 from gridpost.stores.sqlite.unit import SqliteUnit
@@ -40,6 +41,7 @@ QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
     "expired": lambda unit: unit.box.expired(NOW, 10),
     "enqueue": lambda unit: unit.box.enqueue(acknowledgement(box_entry().metadata), ROUTE, EXPIRY),
     "outgoing": lambda unit: unit.box.outgoing(NOW, 10),
+    "outgoing after a long silence": lambda unit: unit.box.outgoing(NOW + DAY, 10),
     "next_due": lambda unit: unit.box.next_due(NOW),
     "postpone": lambda unit: unit.box.postpone(1, NOW),
     "settle": lambda unit: unit.box.settle(1),
@@ -63,12 +65,12 @@ QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
 
 # An id has two messages at most, a conversation one for each application; transfers whose next
 # attempt is due are put in order when they are read.
-SORTED = {"outgoing", "search by id", "search by conversation"}
+SORTED = {"outgoing", "outgoing after a long silence", "search by id", "search by conversation"}
 # The list of transfers under way, rows that an inner query has limited, and transfers that are ready,
 # in their order and no more than asked for.
 SMALL = re.compile(
     r"SCAN (json_each VIRTUAL TABLE|\(subquery-\d+\)|CONSTANT ROW|journal_state"
-    r"|outgoing USING INDEX outgoing_ready)"
+    r"|outgoing USING INDEX outgoing_(ready|postponed_in_order))"
 )
 
 
@@ -94,7 +96,10 @@ def test_no_question_reads_a_whole_table(
     happen(unit, other, Event.CONFIRM)
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    QUESTIONS[question](unit)
+    with pytest.MonkeyPatch.context() as patch:
+        if question == "outgoing after a long silence":
+            patch.setattr(outgoing, "_MANY", 0)
+        QUESTIONS[question](unit)
     connection.set_trace_callback(None)
     assert statements
     for statement in statements:

@@ -50,6 +50,7 @@ class Seen:
     path: str
     body: bytes
     leaf: bytes
+    media_type: str = ""
 
 
 @dataclass
@@ -138,6 +139,7 @@ class FakeDirectory:
         request = Request(scope, receive)
         chain = scope["extensions"]["tls"]["client_chain"]
         seen = Seen(request.method, request.url.path, await request.body(), chain[0])
+        seen.media_type = request.headers.get("content-type", "")
         self.seen.append(seen)
         self.asked.set()
         try:

@@ -180,6 +180,10 @@ def test_what_looks_like_too_many_attributes_is_refused_even_as_character_data()
     assert refused(b"<a><![CDATA[" + crowded + b"]]></a>") is Rule.LIMIT_EXCEEDED
 
 
+def test_a_broken_document_that_must_be_counted_is_refused_as_broken() -> None:
+    assert refused(b"<a>a='" + b"x" * 50 + b"'") is Rule.MALFORMED_XML
+
+
 def test_a_deep_document_among_many_elements_is_refused_as_well() -> None:
     many = b"<![CDATA[" + b"<" * 20 + b"]]>"
     assert refused(b"<a>" * 6 + many + b"</a>" * 6) is Rule.LIMIT_EXCEEDED
@@ -363,8 +367,9 @@ def test_a_schema_includes_its_neighbours_and_nothing_else(tmp_path: Path) -> No
         including("internalMessaging.xsd").validate(root)
     outside = tmp_path / "outside.xsd"
     outside.write_bytes(etree.tostring(schema_tree("internalMessaging.xsd")))
-    with pytest.raises((FileNotFoundError, etree.XMLSchemaParseError)):
-        including(str(outside))
+    for location in (str(outside), "../__init__.py", "http://127.0.0.1:1/a.xsd"):
+        with pytest.raises((OSError, ValueError, etree.XMLSchemaParseError)):
+            including(location)
 
 
 def test_a_document_of_a_known_shape_is_read_like_the_first_one() -> None:
