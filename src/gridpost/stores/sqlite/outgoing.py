@@ -16,6 +16,7 @@ from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import Route
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
 from gridpost.stores.sqlite.rows import MetadataRow
+from gridpost.stores.sqlite.schema import AWAITING
 from gridpost.stores.values import (
     from_microseconds,
     read_metadata,
@@ -40,6 +41,7 @@ _DUE = """
             SELECT number, size, priority FROM outgoing INDEXED BY outgoing_ready
             WHERE due_at IS NULL AND expires_at > :now
                 AND number NOT IN (SELECT value FROM json_each(:under_way))
+                AND route NOT IN (SELECT value FROM json_each(:closed))
             ORDER BY priority DESC, number LIMIT :limit
         )
         UNION ALL
@@ -47,6 +49,7 @@ _DUE = """
             SELECT number, size, priority FROM outgoing INDEXED BY outgoing_postponed
             WHERE due_at <= :now AND expires_at > :now
                 AND number NOT IN (SELECT value FROM json_each(:under_way))
+                AND route NOT IN (SELECT value FROM json_each(:closed))
             ORDER BY priority DESC, number LIMIT :limit
         )
     )
@@ -66,6 +69,12 @@ _NEXT_DUE = """
     WHERE due_at > ? AND due_at < expires_at
 """
 _POSTPONE = "UPDATE outgoing SET attempts = attempts + 1, due_at = ? WHERE number = ?"
+_HASTEN = "UPDATE outgoing SET due_at = NULL WHERE route = ? AND due_at IS NOT NULL"
+_AWAITED = f"""
+    SELECT route, max(expires_at) FROM message INDEXED BY message_awaited
+    WHERE side = 'sent' AND state IN ({AWAITING}) AND expires_at > ?
+    GROUP BY route
+"""
 _SETTLE = "DELETE FROM outgoing WHERE number = ? RETURNING file"
 _STOP = "DELETE FROM outgoing WHERE message_id = ? RETURNING file"
 _DROP_EXPIRED = "DELETE FROM outgoing WHERE expires_at <= ? RETURNING file"
@@ -142,6 +151,7 @@ def due(
     now: datetime,
     limit: int,
     under_way: Collection[int],
+    closed: Collection[Route],
     max_bytes: int,
 ) -> list[Outgoing]:
     found = connection.execute(
@@ -150,6 +160,7 @@ def due(
             "now": to_microseconds(now),
             "limit": limit,
             "under_way": write_json(list(under_way)),
+            "closed": write_json([str(route) for route in closed]),
         },
     ).fetchall()
     answer: list[Outgoing] = []
@@ -170,6 +181,15 @@ def next_due(connection: sqlite3.Connection, now: datetime) -> datetime | None:
 
 def postpone(connection: sqlite3.Connection, number: int, due_at: datetime) -> None:
     connection.execute(_POSTPONE, (to_microseconds(due_at), number))
+
+
+def hasten(connection: sqlite3.Connection, route: Route) -> int:
+    return connection.execute(_HASTEN, (str(route),)).rowcount
+
+
+def awaited(connection: sqlite3.Connection, now: datetime) -> dict[Route, datetime]:
+    found = connection.execute(_AWAITED, (to_microseconds(now),)).fetchall()
+    return {Route.parse(route): from_microseconds(until) for route, until in found}
 
 
 def settle(connection: sqlite3.Connection, files: WorkFiles, number: int) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.directory_client import TABLES as DIRECTORY_CLIENT
 from gridpost.stores.sqlite.directory_schema import COMPONENT_DIRECTORY
 
 # What the standards call a message is a row of `message` with its `content` and its `trace`. Each
@@ -174,7 +175,21 @@ _FIRST = (
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, COMPONENT_DIRECTORY)
+# Spelled out: a released migration must not change with the code.
+AWAITING = "'ACCEPTED', 'DELIVERING', 'RECEIVE_HELD', 'DELIVERED', 'TRACING'"
+_LISTENING = (
+    f"""
+    CREATE INDEX message_awaited ON message (route, expires_at)
+    WHERE side = 'sent' AND state IN ({AWAITING})
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _FIRST,
+    COMPONENT_DIRECTORY,
+    DIRECTORY_CLIENT,
+    _LISTENING,
+)
 
 
 def migrate(
