@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -28,7 +29,10 @@ class XmlLimits:
     max_depth: int = 64
     max_elements: int = 200_000
     max_attributes: int = 200_000
-    """Namespace declarations count as attributes."""
+    """In the whole document. Namespace declarations count as attributes."""
+    max_attributes_per_element: int = 256
+    """And as many namespace declarations. lxml looks attributes up one after the other, so that many
+    of them on one element cost their square."""
     max_attribute_length: int = 64 * 1024
 
 
@@ -185,10 +189,19 @@ def _as_utf8(data: bytes | str) -> tuple[bytes, tuple[bytes, ...]]:
 
 def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     """The tree, without ever holding much more of it than the limits allow."""
-    # Each element has a '<' and each attribute a '=': few of them need no exact count.
+    tags = octets.count(b"<")
+    if b"<!" not in octets:
+        # Nothing can hide a '<', so what is no end tag is an element, but for the declaration.
+        elements = tags - octets.count(b"</") - octets.count(b"<?")
+        if elements > limits.max_elements:
+            raise _too_much("elements", limits.max_elements)
+    else:
+        elements = tags
+    # Each attribute has a '=': few of them need no exact count.
     few = (
-        octets.count(b"<") <= limits.max_elements
+        elements <= limits.max_elements
         and octets.count(b"=") <= limits.max_attributes
+        and octets.count(b"xmlns") <= limits.max_attributes_per_element
         and not _long_attribute(limits.max_attribute_length, octets)
     )
     try:
@@ -210,6 +223,10 @@ def _parse_at_once(octets: bytes, limits: XmlLimits) -> etree._Element:
     root = etree.fromstring(octets, _own.parser)
     if _deeper_than(limits.max_depth)(root):
         raise _too_much("levels", limits.max_depth)
+    if octets.count(b"=") > limits.max_attributes_per_element and _with_more_attributes_than(
+        limits.max_attributes_per_element
+    )(root):
+        raise _too_much("attributes of one element", limits.max_attributes_per_element)
     return root
 
 
@@ -222,29 +239,56 @@ def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
         load_dtd=False,
         huge_tree=False,
     )
-    depth = elements = attributes = 0
+    count = _Count(limits)
     for start in range(0, len(octets), _CHUNK):
         parser.feed(octets[start : start + _CHUNK])
         for event, item in parser.read_events():
             if event == "end":
-                depth -= 1
-                continue
-            if event == "start-ns":
-                lengths = [len(item[1])]
+                count.depth -= 1
+            elif event == "start-ns":
+                count.namespace(str(item[1]))
             else:
-                depth += 1
-                elements += 1
-                lengths = [len(value) for value in item.attrib.values()]
-            attributes += len(lengths)
-            if depth > limits.max_depth:
-                raise _too_much("levels", limits.max_depth)
-            if elements > limits.max_elements:
-                raise _too_much("elements", limits.max_elements)
-            if attributes > limits.max_attributes:
-                raise _too_much("attributes", limits.max_attributes)
-            if max(lengths, default=0) > limits.max_attribute_length:
-                raise _too_much("characters in an attribute", limits.max_attribute_length)
+                count.element(item)
     return parser.close()
+
+
+class _Count:
+    """What a document has held so far; raises when that is too much."""
+
+    def __init__(self, limits: XmlLimits) -> None:
+        self._limits = limits
+        self.depth = 0
+        self._elements = 0
+        self._attributes = 0
+        self._namespaces = 0
+
+    def namespace(self, uri: str) -> None:
+        """The declarations of an element come in front of it."""
+        self._namespaces += 1
+        self._check(self._namespaces, lambda: [uri])
+
+    def element(self, element: etree._Element) -> None:
+        limits = self._limits
+        self._namespaces = 0
+        self.depth += 1
+        if self.depth > limits.max_depth:
+            raise _too_much("levels", limits.max_depth)
+        self._elements += 1
+        if self._elements > limits.max_elements:
+            raise _too_much("elements", limits.max_elements)
+        if attributes := element.attrib:
+            self._check(len(attributes), attributes.values)
+
+    def _check(self, of_element: int, values: Callable[[], list[str]]) -> None:
+        limits = self._limits
+        if of_element > limits.max_attributes_per_element:
+            raise _too_much("attributes of one element", limits.max_attributes_per_element)
+        for value in values():
+            self._attributes += 1
+            if len(value) > limits.max_attribute_length:
+                raise _too_much("characters in an attribute", limits.max_attribute_length)
+        if self._attributes > limits.max_attributes:
+            raise _too_much("attributes", limits.max_attributes)
 
 
 def _long_attribute(length: int, octets: bytes) -> bool:
@@ -261,6 +305,11 @@ def _long_quotes(length: int) -> re.Pattern[bytes]:
 @lru_cache(maxsize=16)
 def _deeper_than(depth: int) -> etree.XPath:
     return etree.XPath("boolean(" + "/*" * (depth + 1) + ")", regexp=False)
+
+
+@lru_cache(maxsize=16)
+def _with_more_attributes_than(count: int) -> etree.XPath:
+    return etree.XPath(f"boolean(//@*[{count + 1}])", regexp=False)
 
 
 def _too_much(what: str, limit: int) -> Refusal:

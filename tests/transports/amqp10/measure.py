@@ -15,12 +15,8 @@ import resource
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "transports"))
-
-from conftest import Authority, Clock
 from gridpost.core.links import ReceivedDelivery
 from gridpost.transports.amqp10 import (
     AmqpClient,
@@ -28,6 +24,7 @@ from gridpost.transports.amqp10 import (
     AmqpServer,
     TlsCredentials,
 )
+from support.authority import Authority, Clock
 from support.memory_broker import MemoryBroker
 
 IN_FLIGHT = 400

@@ -45,10 +45,14 @@ async def test_a_client_without_certificate_is_refused(setup: Any) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=setup.authority.root.pem.decode())
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        reader, _ = await setup.raw(context)
-        if await reader.read(100) == b"":
-            raise ConnectionError
+    # With TLS 1.3 the client learns it only after its own side of the handshake.
+    try:
+        reader, writer = await setup.raw(context)
+        said = await reader.read(100)
+        writer.close()
+    except OSError:
+        said = b""
+    assert said == b""
     assert setup.broker.peers == []
 
 
@@ -79,9 +83,9 @@ async def test_a_leaf_without_its_integrated_ca_is_refused(setup: Any) -> None:
 async def test_tls_below_1_2_is_refused(setup: Any) -> None:
     context = setup.context()
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1 is deprecated"):
         context.minimum_version = ssl.TLSVersion.TLSv1
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match=r"TLSv1_1 is deprecated"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await setup.raw(context)
@@ -165,9 +169,11 @@ async def test_a_wrong_header_after_sasl_is_answered_with_ours_and_closed(setup:
 async def test_amqp_without_tls_is_refused(setup: Any) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(SASL_HEADER)
-    with pytest.raises(ConnectionError):
-        if AMQP_HEADER[:4] not in await reader.read():
-            raise ConnectionError
+    try:
+        said = await reader.read()  # at most a TLS alert
+    except ConnectionError:
+        said = b""
+    assert b"AMQP" not in said
     writer.close()
 
 

@@ -117,7 +117,7 @@ class Synchroniser:
         ]
         if not ends:
             return cycle
-        return max(_SHORTEST, min(cycle, (min(ends) - now) * _USED_UP))
+        return min(cycle, max(_SHORTEST, (min(ends) - now) * _USED_UP))
 
     async def _synchronise_with(self, code: ComponentCode) -> None:
         entry = self._copy.directory_entry(code)

@@ -153,8 +153,7 @@ class Stream(asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             sealed = self._outgoing.read()
-        self.octets_out += len(sealed)
-        self._transport.write(sealed)
+        self._put(sealed)
 
     def pause_reading(self) -> None:
         if not self._paused and not self._closing and self._transport is not None:
@@ -176,7 +175,7 @@ class Stream(asyncio.BufferedProtocol):
             # close_notify goes into the buffer; the peer's own is not waited for.
             with contextlib.suppress(ssl.SSLError):
                 self._object.unwrap()
-            self._transport.write(self._outgoing.read())
+            self._put(self._outgoing.read())
         self._closing = True
         self._transport.close()
         self._abort = self._loop.call_later(self._close_seconds, self._transport.abort)
@@ -185,6 +184,11 @@ class Stream(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._closing = True
             self._transport.abort()
+
+    def _put(self, sealed: bytes) -> None:
+        if sealed and self._transport is not None:
+            self.octets_out += len(sealed)
+            self._transport.write(sealed)
 
     # ------------------------------------------------------------ TLS
 
@@ -197,14 +201,12 @@ class Stream(asyncio.BufferedProtocol):
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
-            self._transport.write(self._outgoing.read())
+            self._put(self._outgoing.read())
             return
         except ssl.SSLError as error:
             self._fail(error)
             return
-        sealed = self._outgoing.read()
-        if sealed:
-            self._transport.write(sealed)
+        self._put(self._outgoing.read())
         self._ready = True
         self._user.stream_ready(verified_chain(self._object))
         self._decrypt()
@@ -241,7 +243,7 @@ class Stream(asyncio.BufferedProtocol):
         if self._transport is None or self._closing:
             return
         self._closing = True
-        self._transport.write(self._outgoing.read())
+        self._put(self._outgoing.read())
         self._transport.close()
         self._abort = self._loop.call_later(self._close_seconds, self._transport.abort)
         # Not from here: this may be in the middle of the user's own write.

@@ -101,20 +101,27 @@ def _reading_schema() -> Schema:
     """The same schema with the containers optional, and an empty expirationTime as good as none."""
     tree = schema_tree(SCHEMA_NAME)
     for name in ("processingMetadata", "messageProcessors", "entries"):
-        for element in tree.iter(f"{_XSD}element"):
-            if element.get("name") == name:
-                element.set("minOccurs", "0")
-                element.set("nillable", "true")
+        for element in _declarations(tree, name):
+            element.set("minOccurs", "0")
+            element.set("nillable", "true")
     # 503 Table 11, note a: null and empty are the same.
     nothing = etree.SubElement(tree, f"{_XSD}simpleType", name="Nothing")
     restriction = etree.SubElement(nothing, f"{_XSD}restriction", base="xsd:string")
     etree.SubElement(restriction, f"{_XSD}length", value="0")
-    moment = etree.SubElement(tree, f"{_XSD}simpleType", name="OptionalDateTime")
-    etree.SubElement(moment, f"{_XSD}union", memberTypes="xsd:dateTime mades:Nothing")
-    for element in tree.iter(f"{_XSD}element"):
-        if element.get("name") == "expirationTime":
-            element.set("type", "mades:OptionalDateTime")
+    # libxml2 takes blanks in front of a date-time, which XML Schema allows, only in a union.
+    for name, members in (
+        ("generated", "xsd:dateTime"),
+        ("expirationTime", "xsd:dateTime mades:Nothing"),
+    ):
+        moment = etree.SubElement(tree, f"{_XSD}simpleType", name=f"{name}Type")
+        etree.SubElement(moment, f"{_XSD}union", memberTypes=members)
+        for element in _declarations(tree, name):
+            element.set("type", f"mades:{name}Type")
     return Schema(SCHEMA_NAME, tree)
+
+
+def _declarations(schema: etree._Element, name: str) -> list[etree._Element]:
+    return [e for e in schema.iter(f"{_XSD}element") if e.get("name") == name]
 
 
 def _processor(processor: Processor) -> str:

@@ -1,0 +1,122 @@
+"""An AMQP server in a process of its own, so that its memory can be measured and a crash be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from gridpost.core.links import ReceivedDelivery
+from gridpost.transports.amqp10 import AmqpLimits, AmqpServer, TlsCredentials
+from support.authority import Clock
+from support.memory_broker import MemoryBroker
+
+USER, PASSWORD = "application", "s3cret"
+
+
+@dataclass(frozen=True)
+class State:
+    """What the server process says of itself."""
+
+    connections: int
+    deliveries: int
+    queued: int
+    resident: int
+    """Octets, now."""
+    peak: int
+    cpu: float
+
+
+@dataclass
+class ServerProcess:
+    process: BaseProcess
+    tls_port: int
+    plain_port: int
+    _pipe: Connection
+
+    def state(self) -> State:
+        self._pipe.send("state")
+        if not self._pipe.poll(30):
+            raise TimeoutError("the server does not answer")
+        state: State = self._pipe.recv()
+        return state
+
+
+@contextmanager
+def server_process(
+    own: TlsCredentials, limits: AmqpLimits, *, forget: bool = False
+) -> Iterator[ServerProcess]:
+    """`forget`: messages are accepted and thrown away."""
+    # Not fork: the child would inherit the memory that is to be measured.
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_main, args=(own, limits, forget, there), daemon=True)
+    process.start()
+    try:
+        if not here.poll(30):
+            raise TimeoutError("the server does not start")
+        yield ServerProcess(process, *here.recv(), here)
+    finally:
+        if process.is_alive():
+            here.send("stop")
+            process.join(10)
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+def _main(own: TlsCredentials, limits: AmqpLimits, forget: bool, pipe: Any) -> None:
+    async def check(user: str, password: str) -> bool:
+        return (user, password) == (USER, PASSWORD)
+
+    def throw_away(delivery: ReceivedDelivery) -> None:
+        broker.deliveries += 0
+        delivery.accept()
+
+    broker = MemoryBroker()
+    if forget:
+        broker.on_delivery = throw_away
+
+    def state() -> State:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return State(
+            connections=len(server._connections),
+            deliveries=broker.deliveries,
+            queued=sum(len(queue.messages) for queue in broker.queues.values()),
+            resident=pages * resource.getpagesize(),
+            peak=usage.ru_maxrss * 1024,
+            cpu=usage.ru_utime + usage.ru_stime,
+        )
+
+    async def main() -> None:
+        global server
+        server = AmqpServer(container="B1", clock=Clock(), limits=limits)
+        tls = await server.listen("127.0.0.1", 0, broker, tls=lambda: own)
+        plain = await server.listen("127.0.0.1", 0, broker, tls=None, password=check)
+        pipe.send((tls, plain))
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+
+        def asked() -> None:
+            if pipe.recv() == "stop":
+                stop.set()
+            else:
+                pipe.send(state())
+
+        loop.add_reader(pipe.fileno(), asked)
+        await stop.wait()
+        loop.remove_reader(pipe.fileno())
+        await server.close()
+
+    asyncio.run(main())
+
+
+server: AmqpServer

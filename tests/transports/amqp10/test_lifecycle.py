@@ -1,0 +1,132 @@
+"""How connections end: revocation, expiry, orderly stop, and what operators see meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gridpost.core.links import LinkRefused, OutcomeKind, ReceivedDelivery
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.amqp10 import AmqpLimits
+from support.amqp_frames import RawPeer, open_
+from support.waiting import eventually
+
+TAKEN = OutcomeKind.ACCEPTED
+
+
+async def test_a_revoked_component_loses_all_its_connections_and_only_it(setup: Any) -> None:
+    first, second = await setup.connect("E1"), await setup.connect("E1")
+    other = await setup.connect("E2")
+    refusal = Refusal(Rule.PEER_UNKNOWN, "E1 was revoked")
+    assert setup.server.close_identity("E1", refusal) == 2
+    for connection in (first, second):
+        condition, description = await connection.lost
+        assert condition == "amqp:unauthorized-access"
+        assert refusal.id in description
+    assert not other.closed
+    assert setup.server.identities() == ["E2"]
+    assert setup.server.close_identity("E1", refusal) == 0
+
+
+async def test_a_connection_ends_when_its_certificate_expires(setup: Any, clock: Any) -> None:
+    setup.broker.until = datetime.now(UTC) + timedelta(hours=1)
+    connection = await setup.connect("E1")
+    setup.broker.until = datetime.now(UTC) + timedelta(hours=3)
+    longer = await setup.connect("E2")
+    assert [view.until is None for view in setup.server.connections()] == [False, False]
+    clock.ahead = timedelta(hours=2)
+    condition, description = await connection.lost
+    assert condition == "amqp:unauthorized-access"
+    assert "CERTIFICATE_EXPIRED" in description
+    assert not longer.closed
+
+
+async def test_a_peer_that_does_not_answer_close_is_cut(setup: Any) -> None:
+    peer = RawPeer(*await setup.raw())
+    await peer.greet()
+    await peer.say(open_())
+    await eventually(lambda: setup.server.connections())
+    setup.server.close_identity("E1", Refusal(Rule.PEER_UNKNOWN, "gone"))
+    await eventually(lambda: not setup.server.connections(), 3)
+    await peer.close()
+
+
+async def test_drain_waits_for_decisions_and_then_closes(setup: Any) -> None:
+    held: list[ReceivedDelivery] = []
+    setup.broker.on_delivery = held.append
+    connection = await setup.connect()
+    producer = await connection.attach_producer("E2")
+    sent = producer.send(b"x")
+    await eventually(lambda: held)
+    draining = asyncio.create_task(setup.server.drain(10))
+    await asyncio.sleep(0.05)
+    assert not draining.done()
+    with pytest.raises(LinkRefused, match="amqp:connection:forced"):
+        await connection.attach_producer("E3")
+    held[0].accept()
+    assert await draining
+    assert (await sent).kind is TAKEN
+    assert (await connection.lost)[0] == "amqp:connection:forced"
+    with pytest.raises(LinkRefused, match="gridpost:unreachable"):
+        await setup.client("E2").connect()
+
+
+async def test_drain_says_when_it_had_to_cut_something(setup: Any) -> None:
+    held: list[ReceivedDelivery] = []
+    setup.broker.on_delivery = held.append
+    connection = await setup.connect()
+    producer = await connection.attach_producer("E2")
+    sent = producer.send(b"x")
+    await eventually(lambda: held)
+    assert not await setup.server.drain(0.1)
+    assert (await sent).kind is not TAKEN
+    held[0].accept()
+
+
+async def test_operators_see_who_is_connected(setup: Any) -> None:
+    connection = await setup.connect("E7")
+    await connection.attach_producer("E2")
+    (view,) = setup.server.connections()
+    assert view.identity == "E7"
+    assert view.links == 1
+    assert view.octets_in > 500
+    assert view.octets_out > 500
+    assert view.undecided_octets == 0
+
+
+async def test_new_limits_count_for_new_connections(setup: Any) -> None:
+    await setup.connect("E1")
+    setup.server.limits = AmqpLimits(max_message_size=1000, close_seconds=0.5)
+    producer = await (await setup.connect("E2")).attach_producer("E3")
+    assert producer._max_message_size == 1000
+
+
+async def test_a_client_that_closes_is_forgotten(setup: Any) -> None:
+    connection = await setup.connect()
+    producer = await connection.attach_producer("E2")
+    connection.close()
+    assert (await connection.lost)[0]
+    assert (await producer.send(b"x")).kind is OutcomeKind.UNSENT
+    await eventually(lambda: not setup.broker.connections)
+    assert setup.server.connections() == []
+    assert setup.broker.producers == []
+
+
+async def test_both_sides_keep_an_idle_connection_up_with_heartbeats(setup: Any) -> None:
+    setup.server.limits = AmqpLimits(idle_seconds=0.4, close_seconds=0.5)
+    connection = await setup.connect(limits=AmqpLimits(idle_seconds=0.4))
+    producer = await connection.attach_producer("E2")
+    await asyncio.sleep(1.2)
+    assert (await producer.send(b"x")).taken
+
+
+async def test_a_client_notices_a_server_that_fell_silent(setup: Any) -> None:
+    connection = await setup.connect(limits=AmqpLimits(idle_seconds=0.4, close_seconds=0.2))
+    server_side = next(iter(setup.server._connections))
+    server_side._timer.cancel()
+    server_side._tick = lambda: None
+    condition, _ = await connection.lost
+    assert condition == "amqp:resource-limit-exceeded"
