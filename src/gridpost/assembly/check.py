@@ -9,9 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from gridpost.assembly.broker_configuration import COMPONENT as BROKER
+from gridpost.assembly.broker_configuration import read_broker_configuration
 from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.directory_configuration import COMPONENT as COMPONENT_DIRECTORY
 from gridpost.assembly.directory_configuration import read_directory_configuration
+from gridpost.core.own_entry import change
 from gridpost.core.refusal import Refusal, Rule
 
 
@@ -41,6 +44,17 @@ def _directory(file: Path) -> Checked:
     return Checked(COMPONENT_DIRECTORY, configuration.code, warnings)
 
 
+def _broker(file: Path) -> Checked:
+    configuration = read_broker_configuration(file)
+    configuration.settings()
+    configuration.trusted_roots()
+    change(None, configuration.entry())
+    warnings = list(_addresses(list(configuration.server.urls)))
+    if configuration.server.port not in (0, 5671):
+        warnings.append("server.port is not 5671, on which 503 Table 4 has brokers listen")
+    return Checked(BROKER, configuration.code, warnings)
+
+
 def _addresses(urls: list[str]) -> list[str]:
     """503 cl. 10: a fully qualified domain name rather than an IP address."""
     found = []
@@ -54,5 +68,5 @@ def _addresses(urls: list[str]) -> list[str]:
 
 
 CHECKS: MappingProxyType[str, Callable[[Path], Checked]] = MappingProxyType(
-    {COMPONENT_DIRECTORY: _directory}
+    {BROKER: _broker, COMPONENT_DIRECTORY: _directory}
 )

@@ -23,6 +23,7 @@ from gridpost.core.refusal import Refusal
 COMMANDS = MappingProxyType(
     {
         "bench": "gridpost.cli.bench",
+        "broker": "gridpost.cli.broker",
         "ca": "gridpost.cli.ca",
         "check-config": "gridpost.cli.check_config",
         "demo": "gridpost.cli.demo",

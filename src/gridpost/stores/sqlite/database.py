@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.bodies import sync_folder
 from gridpost.stores.sqlite.faults import refusal_of
-from gridpost.stores.sqlite.schema import migrate
+from gridpost.stores.sqlite.schema import MIGRATIONS, migrate
 
 DATABASE = "gridpost.sqlite3"
 CONTENTS = "contents"
@@ -47,8 +48,16 @@ class Opened:
     identity: Identity
 
 
-def open_folder(folder: Path, component: str, resources: ExitStack) -> Opened:
-    """Lock, create where needed, recover and migrate. `resources` closes what was opened."""
+def open_folder(
+    folder: Path,
+    component: str,
+    resources: ExitStack,
+    migrations: Sequence[Sequence[str]] = MIGRATIONS,
+) -> Opened:
+    """Lock, create where needed, recover and migrate. `resources` closes what was opened.
+
+    Other kinds of stores bring `migrations` of their own.
+    """
     contents = folder / CONTENTS
     try:
         _private_folder(folder)
@@ -68,7 +77,7 @@ def open_folder(folder: Path, component: str, resources: ExitStack) -> Opened:
             raise Refusal(Rule.INTERNAL, f"{folder} cannot hold a write-ahead log")
         for pragma in _WRITER:
             connection.execute(pragma)
-        migrate(connection)
+        migrate(connection, migrations)
         return Opened(connection, contents, _identity(connection, component))
     except (OSError, sqlite3.Error) as error:
         raise refusal_of(error) or error from error
