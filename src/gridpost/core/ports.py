@@ -146,8 +146,8 @@ class MessageBox(Protocol):
     ) -> Sequence[Outgoing]:
         """Transfers that are due and not expired: by priority (higher first), then in order.
 
-        Those `under_way`, by number, and those by a `closed` route are left out. The answer ends before its contents exceed
-        `max_bytes`, but holds at least one transfer where there is one.
+        Those `under_way`, by number, and those by a `closed` route are left out. The answer ends
+        before its contents exceed `max_bytes`, but holds at least one transfer where there is one.
         """
         ...
 

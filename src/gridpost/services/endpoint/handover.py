@@ -49,6 +49,20 @@ class Handover:
 
         return await self._context.store.read(look)
 
+    async def content(self, message_id: str) -> bytes:
+        """The document of a message that was offered, as long as retention keeps it."""
+
+        def look(work: UnitOfWork) -> bytes | None:
+            entry = work.box.find(Side.RECEIVED, message_id)
+            if entry is None or entry.delivery.state not in (State.WAITING, State.CONFIRMED):
+                return None
+            return work.box.content(Side.RECEIVED, message_id)
+
+        found = await self._context.store.read(look)
+        if found is None:
+            raise Refusal(Rule.MESSAGE_UNKNOWN, f"no document of message {message_id} is here")
+        return found
+
     async def confirm(self, message_id: str) -> None:
         """The application has it: RECEIVED is stored, and its acknowledgement is on its way."""
         now = self._context.clock.now()

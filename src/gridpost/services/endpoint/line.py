@@ -169,7 +169,9 @@ class Line:
 def _refusal(code: str, outcome: Outcome) -> Refusal:
     said = f"{outcome.condition} {outcome.description}".strip()
     if outcome.kind is OutcomeKind.REJECTED:
-        return Refusal(Rule.UNREACHABLE, f"{code} rejected the message: {said or 'no reason given'}")
+        return Refusal(
+            Rule.UNREACHABLE, f"{code} rejected the message: {said or 'no reason given'}"
+        )
     if outcome.kind in (OutcomeKind.LOST, OutcomeKind.UNSENT):
         return Refusal(Rule.UNREACHABLE, f"the connection to {code} was lost during the transfer")
     return Refusal(Rule.UNREACHABLE, f"{code} gave the message back: {said or outcome.kind}")

@@ -67,6 +67,7 @@ class Lines:
         self.on_open = on_open
         self._lines: dict[ComponentCode, Line] = {}
         self._wake = asyncio.Event()
+        self._hushed = False
         self._awaited: dict[Route, datetime] = {}
         context.signals.on_enqueued(self._enqueued)
 
@@ -97,16 +98,18 @@ class Lines:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled; then every connection is closed."""
-        try:
-            while True:
-                self._wake.clear()
-                delay = await self.look()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(delay.total_seconds()):
-                        await self._wake.wait()
-        finally:
-            await self.close()
+        """Until cancelled. Connections stay: transfers that are under way still need them."""
+        while True:
+            self._wake.clear()
+            delay = await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay.total_seconds()):
+                    await self._wake.wait()
+
+    async def hush(self) -> None:
+        """The endpoint stops: listen no more, but let what is under way find its way out."""
+        self._hushed = True
+        await asyncio.gather(*(line.listen_no_more() for line in self._lines.values()))
 
     async def close(self) -> None:
         lines, self._lines = list(self._lines.values()), {}
@@ -128,6 +131,8 @@ class Lines:
                 log.warning("cannot listen", broker=code, reason=refusal.message)
                 continue
             route = Route(code)
+            if self._hushed:
+                break
             line.listen(self._context.code, partial(self._inbound.take, came_by=route))
         await self._tidy(wanted)
         moments = [m for p in paths for m in _moments(p) if m > now]

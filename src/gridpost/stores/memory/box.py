@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gridpost.core.delivery import AWAITING_STATES, EXPIRING_STATES, Decision, Side, State, TraceEntry
+from gridpost.core.delivery import (
+    AWAITING_STATES,
+    EXPIRING_STATES,
+    Decision,
+    Side,
+    State,
+    TraceEntry,
+)
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import (
     BoxEntry,
