@@ -125,9 +125,9 @@ class Dispatcher:
             if pair is None or self._order.may_start(pair, outgoing):
                 self._start(outgoing, pair)
         # A short answer has everything that there is: what was expected and is not in it has gone.
-        if len(found) < room:
-            self._order.forget_absent({o.number for o in found} | self._tasks.keys(), closed)
-        return bool(found)
+        seen = {o.number for o in found} | self._tasks.keys()
+        gone = len(found) < room and self._order.forget_absent(seen, closed)
+        return bool(found) or gone
 
     def _start(self, outgoing: Outgoing, pair: Pair | None) -> None:
         self._bytes += len(outgoing.message.content)
@@ -261,11 +261,16 @@ class _Order:
     def next_moment(self) -> datetime | None:
         return min(self._paused.values(), default=None)
 
-    def forget_absent(self, seen: set[int], closed: Collection[Route]) -> None:
+    def forget_absent(self, seen: set[int], closed: Collection[Route]) -> bool:
         """An expected transfer that the store no longer has: cancelled, expired or acknowledged."""
-        for pair, (number, route) in list(self._next.items()):
-            if number not in seen and pair not in self._paused and route not in closed:
-                self._advance(pair)
+        gone = [
+            pair
+            for pair, (number, route) in self._next.items()
+            if number not in seen and pair not in self._paused and route not in closed
+        ]
+        for pair in gone:
+            self._advance(pair)
+        return bool(gone)
 
     def _advance(self, pair: Pair) -> None:
         waiting = self._waiting.get(pair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 from gridpost.core.certificate import Certificate, CertificateKind, of_kind
 from gridpost.core.component import Component
@@ -12,10 +13,10 @@ from gridpost.core.message import SIGNATURE, InternalMessage, InternalType
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.proof_set import ProofSet
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.core.synchronisation import home_directory
+from gridpost.core.synchronisation import Answer, Grant, home_directory
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import processor_value
-from gridpost.wire.directory import encode_component
+from gridpost.wire.directory import encode_components
 from gridpost.wire.proof_file import DirectoryEntry, ProofFile
 
 
@@ -93,11 +94,14 @@ class Evidence:
         home = None if component is None else home_directory(directory, component, now)
         for found in (component, home):
             if found is not None:
+                content_id = self._content_id(found)
+                grant = Grant(found.component_directory, content_id, timedelta(0))
                 yield DirectoryEntry(
                     found.code,
                     found.component_directory,
-                    self._content_id(found),
-                    encode_component(found),
+                    content_id,
+                    # As a directory would answer, so that it can be compared with one.
+                    encode_components(Answer((grant,), (found,))),
                 )
 
     def _content_id(self, component: Component) -> str:
