@@ -173,15 +173,24 @@ class SqliteBox:
         limit: int,
         *,
         under_way: Collection[int] = (),
+        closed: Collection[Route] = (),
         max_bytes: int = ANSWER_BYTES,
     ) -> Sequence[Outgoing]:
-        return transfers.due(self._connection, self._files, now, limit, under_way, max_bytes)
+        return transfers.due(
+            self._connection, self._files, now, limit, under_way, closed, max_bytes
+        )
 
     def next_due(self, now: datetime) -> datetime | None:
         return transfers.next_due(self._connection, now)
 
     def postpone(self, number: int, due_at: datetime) -> None:
         transfers.postpone(self._connection, number, due_at)
+
+    def hasten(self, route: Route) -> int:
+        return transfers.hasten(self._connection, route)
+
+    def awaited(self, now: datetime) -> Mapping[Route, datetime]:
+        return transfers.awaited(self._connection, now)
 
     def settle(self, number: int) -> None:
         transfers.settle(self._connection, self._files, number)
