@@ -123,6 +123,6 @@ async def test_the_commands_of_an_application_do_the_same(net: Network, tmp_path
     status = await cli("status", sent["messageID"], **secret, **at["E1"])
     assert status["status"] == "RECEIVED"
     trace = await cli("trace", sent["messageID"], **secret, **at["E1"])
-    assert [line["event"] for line in trace["trace"]][0] == "ACCEPT"
+    assert next(line["event"] for line in trace["trace"]) == "ACCEPT"
     explained = await cli("explain", sent["messageID"], **secret, **at["E1"])
     assert explained["mustAct"] == "nobody"
