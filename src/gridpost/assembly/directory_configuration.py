@@ -48,7 +48,7 @@ def _hash(text: str) -> str:
     return text
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -122,7 +122,7 @@ class AdministrationSection(_Section):
     def _guarded(self) -> AdministrationSection:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key belong together")
-        if self.certificate is None and not _is_loopback(self.host):
+        if self.certificate is None and not is_loopback(self.host):
             raise ValueError("without certificate and key the host must be a loopback address")
         return self
 

@@ -1,53 +1,89 @@
-"""Registration and renewal of a broker from the command line: one process that ends, with one answer."""
+"""Registration and renewal from the command line: one process that ends, with one answer.
+
+The same for every kind of component: what differs is how its parts are opened.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from gridpost.assembly.broker import BrokerParts, broker_parts
+from gridpost.assembly.broker import broker_parts
 from gridpost.assembly.broker_configuration import read_broker_configuration
+from gridpost.assembly.endpoint import endpoint_parts
+from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.core.component import Contact
 from gridpost.core.enrolment import Enrolment, EnrolmentState
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.wire.directory import decode_bundle
 
 
+class Enrolling(Protocol):
+    """The parts of a component that its registration needs."""
+
+    @property
+    def client(self) -> DirectoryClient: ...
+
+
+Opened = AbstractAsyncContextManager[Enrolling]
+
+
 def register_broker(file: Path, bundle: Path, password: str, wait: float) -> dict[str, Any]:
+    configuration = read_broker_configuration(file)
+    contact = configuration.contact_of()
+    return _register(broker_parts(configuration), contact, bundle, password, wait)
+
+
+def renew_broker(file: Path, wait: float) -> dict[str, Any]:
+    return _renew(broker_parts(read_broker_configuration(file)), wait)
+
+
+def register_endpoint(file: Path, bundle: Path, password: str, wait: float) -> dict[str, Any]:
+    configuration = read_endpoint_configuration(file)
+    contact = configuration.contact_of()
+    return _register(endpoint_parts(configuration), contact, bundle, password, wait)
+
+
+def renew_endpoint(file: Path, wait: float) -> dict[str, Any]:
+    return _renew(endpoint_parts(read_endpoint_configuration(file)), wait)
+
+
+def _register(
+    opened: Opened, contact: Contact, bundle: Path, password: str, wait: float
+) -> dict[str, Any]:
     """Begins a registration, or goes on with the one that was begun."""
     try:
         decoded = decode_bundle(bundle.read_bytes())
     except OSError as error:
         raise Refusal(Rule.USAGE, f"{bundle} cannot be read: {error.strerror}") from None
 
-    async def begin(parts: BrokerParts) -> None:
-        before = await parts.client.enroller.current()
+    async def begin(client: DirectoryClient) -> None:
+        before = await client.enroller.current()
         if before is None or before.state is EnrolmentState.REJECTED:
-            await parts.client.enroller.register(
-                decoded, password, parts.configuration.contact_of(), by=getpass.getuser()
-            )
+            await client.enroller.register(decoded, password, contact, by=getpass.getuser())
 
-    return asyncio.run(_enrol(file, begin, wait))
+    return asyncio.run(_enrol(opened, begin, wait))
 
 
-def renew_broker(file: Path, wait: float) -> dict[str, Any]:
-    async def begin(parts: BrokerParts) -> None:
-        before = await parts.client.enroller.current()
+def _renew(opened: Opened, wait: float) -> dict[str, Any]:
+    async def begin(client: DirectoryClient) -> None:
+        before = await client.enroller.current()
         if before is None or before.final:
-            await parts.client.enroller.renew(by=getpass.getuser())
+            await client.enroller.renew(by=getpass.getuser())
 
-    return asyncio.run(_enrol(file, begin, wait))
+    return asyncio.run(_enrol(opened, begin, wait))
 
 
 async def _enrol(
-    file: Path, begin: Callable[[BrokerParts], Awaitable[None]], wait: float
+    opened: Opened, begin: Callable[[DirectoryClient], Awaitable[None]], wait: float
 ) -> dict[str, Any]:
-    async with broker_parts(read_broker_configuration(file)) as parts:
-        await begin(parts)
+    async with opened as parts:
+        await begin(parts.client)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait or None):
                 await _steps(parts.client, once=not wait)

@@ -278,6 +278,11 @@ EXPIRING_STATES = frozenset(
 )
 """503 cl. 5.7: where the end of its time changes a stored message."""
 
+AWAITING_STATES = frozenset(
+    {State.ACCEPTED, State.DELIVERING, State.RECEIVE_HELD, State.DELIVERED, State.TRACING}
+)
+"""Where the sender still expects an acknowledgement (see divergences, listening)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

@@ -323,6 +323,8 @@ class Producer(Protocol):
         """
         ...
 
+    async def close(self) -> None: ...
+
 
 class Consumer(Protocol):
     """A queue at a peer that we consume from, attached again whenever the connection comes back."""

@@ -5,7 +5,7 @@ Services know these and never a concrete class; `assembly` joins the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -141,12 +141,13 @@ class MessageBox(Protocol):
         limit: int,
         *,
         under_way: Collection[int] = (),
+        closed: Collection[Route] = (),
         max_bytes: int = ANSWER_BYTES,
     ) -> Sequence[Outgoing]:
         """Transfers that are due and not expired: by priority (higher first), then in order.
 
-        Those `under_way`, by number, are left out. The answer ends before its contents exceed
-        `max_bytes`, but holds at least one transfer where there is one.
+        Those `under_way`, by number, and those by a `closed` route are left out. The answer ends
+        before its contents exceed `max_bytes`, but holds at least one transfer where there is one.
         """
         ...
 
@@ -156,6 +157,17 @@ class MessageBox(Protocol):
 
     def postpone(self, number: int, due_at: datetime) -> None:
         """Count a failed attempt and wait until `due_at`."""
+        ...
+
+    def hasten(self, route: Route) -> int:
+        """The way is open again: what was postponed on this route is due at once. How many."""
+        ...
+
+    def awaited(self, now: datetime) -> Mapping[Route, datetime]:
+        """503 cl. 6.4: routes of sent messages for which an acknowledgement may still come.
+
+        Each with the time at which the last of them expires.
+        """
         ...
 
     def settle(self, number: int) -> None:

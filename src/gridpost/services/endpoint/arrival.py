@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gridpost.core.acknowledgement import Original, compose, fingerprint_content, judge
-from gridpost.core.delivery import Effect, Event, Occurrence, Side, begin, decide
+from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.message import InternalMessage, InternalType, Metadata
 from gridpost.core.message_box import BoxEntry, Content
@@ -106,10 +106,12 @@ class Arrival:
         decision = decide(entry.delivery, Occurrence(event), now)
         encryption = opened.encryption_certificate
         journalled = context.settings.journals_content(metadata.message_type)
+        priority = context.settings.priority(metadata.message_type)
 
-        def store(work: UnitOfWork, content: Content) -> None:
+        def store(work: UnitOfWork, content: Content) -> bool:
             if not work.box.put(entry, content):
-                return _arrived_again(work, entry, failure, now)
+                _arrived_again(work, entry, failure, now, priority)
+                return False
             work.journal.append(
                 message_row(
                     entry,
@@ -119,10 +121,14 @@ class Arrival:
                 )
             )
             record(work, entry, decision)
-            _send(work, acknowledgement, entry, now)
+            _send(work, acknowledgement, entry, now, priority)
+            return True
 
         async with context.store.staged(opened.message.content) as content:
-            await context.store.run(lambda work: store(work, content))
+            new = await context.store.run(lambda work: store(work, content))
+        context.signals.enqueued(came_by, sender)
+        if new and Effect.OFFER in decision.effects:
+            context.signals.offered(entry)
 
     async def _answer(self, opened: Opened, now: datetime) -> InternalMessage:
         """503 Table 1 event 2, or the tracing acknowledgement of 5.12."""
@@ -159,6 +165,7 @@ class Arrival:
         )
         entry = _entry(metadata, b"", b"", came_by, now)
         why = f"{refusal.rule.name}: {refusal.message}"
+        priority = self._context.settings.priority(metadata.message_type)
         decision = decide(entry.delivery, Occurrence(Event.REFUSE, why), now)
 
         def store(work: UnitOfWork) -> None:
@@ -174,9 +181,10 @@ class Arrival:
                 )
             )
             work.journal.append(tracking_row(entry, decision))
-            _send(work, acknowledgement, entry, now)
+            _send(work, acknowledgement, entry, now, priority)
 
         await self._context.store.run(store)
+        self._context.signals.enqueued(came_by, metadata.sender_code)
 
     # ------------------------------------------------------------ acknowledgements
 
@@ -193,7 +201,7 @@ class Arrival:
         except Refusal as refusal:
             unverified = refusal
 
-        def store(work: UnitOfWork) -> None:
+        def store(work: UnitOfWork) -> tuple[BoxEntry, Decision] | None:
             work.journal.append(acknowledgement_row(Side.RECEIVED, message, came_by, now))
             entry = work.box.find(Side.SENT, metadata.related_message_id)
             if entry is None:
@@ -211,7 +219,7 @@ class Arrival:
                         security=True,
                     )
                 )
-                return
+                return None
             occurrence = judge(
                 message,
                 Original(entry.metadata, entry.route, entry.fingerprint),
@@ -236,8 +244,11 @@ class Arrival:
                         security=True,
                     )
                 )
+            return entry, decision
 
-        await self._context.store.run(store)
+        judged = await self._context.store.run(store)
+        if judged is not None:
+            self._context.signals.decided(*judged)
 
     async def _note(
         self, refusal: Refusal, fields: Fields, now: datetime, *, security: bool = False
@@ -248,14 +259,16 @@ class Arrival:
         await self._context.store.run(lambda work: work.journal.append(row))
 
 
-def _send(work: UnitOfWork, message: InternalMessage, original: BoxEntry, now: datetime) -> None:
+def _send(
+    work: UnitOfWork, message: InternalMessage, original: BoxEntry, now: datetime, priority: int
+) -> None:
     """503 cl. 5.6.2: an acknowledgement takes the reverse of the route its original came by."""
-    work.box.enqueue(message, original.route, original.delivery.expires_at)
+    work.box.enqueue(message, original.route, original.delivery.expires_at, priority)
     work.journal.append(acknowledgement_row(Side.SENT, message, original.route, now))
 
 
 def _arrived_again(
-    work: UnitOfWork, entry: BoxEntry, failure: InternalMessage, now: datetime
+    work: UnitOfWork, entry: BoxEntry, failure: InternalMessage, now: datetime, priority: int
 ) -> None:
     """503 cl. 5.8.3: duplicates stop here. The identifier may outlive the message itself."""
     known = work.box.find(Side.RECEIVED, entry.message_id)
@@ -263,7 +276,7 @@ def _arrived_again(
         return
     if known.metadata.sender_code != entry.metadata.sender_code:
         # Two verified senders with one UUID: no duplicate, and nothing may be lost silently.
-        _send(work, failure, entry, now)
+        _send(work, failure, entry, now, priority)
     else:
         happen(work, known, Occurrence(Event.ARRIVED_AGAIN), now)
 

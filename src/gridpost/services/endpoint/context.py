@@ -12,6 +12,7 @@ from gridpost.core.identifiers import ComponentCode, MessageTypePattern, matches
 from gridpost.core.ports import Clock, Keyring, Signer, Store
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory
+from gridpost.services.endpoint.signals import Signals
 from gridpost.wire.seal.profile import DEFAULT, Profile
 
 
@@ -24,11 +25,24 @@ class EndpointSettings:
     max_content: int = 64 * 1024 * 1024
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """Seal profiles by peer; a peer that is not named has the default one."""
+    priorities: Mapping[MessageTypePattern, int] = field(default_factory=dict)
+    """503 cl. 5.10: higher goes first; a message-type that nothing matches has 0."""
+    ordered: tuple[MessageTypePattern, ...] = ()
+    """Message-types that are transferred one after the other to each recipient (503 cl. 5.11)."""
     journalled_content: tuple[MessageTypePattern, ...] = ()
     """Message-types whose documents are journalled; none unless the owner says so."""
 
     def profile(self, peer: str) -> Profile:
         return self.profiles.get(peer, DEFAULT)
+
+    def priority(self, message_type: str) -> int:
+        """The identical message-type, else the longest pattern."""
+        fitting = [p for p in self.priorities if matches(p, message_type)]
+        best = max(fitting, key=lambda p: (p == message_type, len(p)), default=None)
+        return 0 if best is None else self.priorities[best]
+
+    def keeps_order(self, message_type: str) -> bool:
+        return any(matches(pattern, message_type) for pattern in self.ordered)
 
     def journals_content(self, message_type: str) -> bool:
         return any(matches(pattern, message_type) for pattern in self.journalled_content)
@@ -43,6 +57,7 @@ class EndpointContext:
     directory: Callable[[], Directory]
     """The current local copy: asked anew for every message."""
     settings: EndpointSettings = field(default_factory=EndpointSettings)
+    signals: Signals = field(default_factory=Signals)
 
     def signer(self, at: datetime) -> Signer:
         """503 cl. 8.5: of our valid signing certificates, the one that expires first."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gridpost.core.delivery import Side, Status, TraceEntry
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.message_box import BoxEntry, Search
+from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 
@@ -28,3 +29,29 @@ class Enquiry:
 
     async def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
         return await self._context.store.read(lambda work: work.box.trace(side, message_id))
+
+    async def search(
+        self,
+        search: Search,
+        limit: int,
+        before: int | None,
+        visible: Callable[[BoxEntry], bool] = lambda entry: True,
+    ) -> tuple[list[BoxEntry], int | None]:
+        """Newest first, and where the next page begins; None when there is nothing older."""
+        found: list[BoxEntry] = []
+        start = before
+
+        def page(work: UnitOfWork) -> Sequence[BoxEntry]:
+            return work.box.search(search, limit, start)
+
+        while len(found) < limit:
+            entries = await self._context.store.read(page)
+            for entry in entries:
+                start = entry.number
+                if visible(entry):
+                    found.append(entry)
+                    if len(found) == limit:
+                        return found, start
+            if len(entries) < limit:
+                return found, None
+        return found, start

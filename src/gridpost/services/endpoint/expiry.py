@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gridpost.core.delivery import Event, Occurrence, State
-from gridpost.core.message_box import Purged, Retention
+from gridpost.core.delivery import Decision, Event, Occurrence, State
+from gridpost.core.message_box import BoxEntry, Purged, Retention
 from gridpost.core.ports import UnitOfWork
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import happen
@@ -20,15 +20,19 @@ class Expiry:
         """Expire what is due; nothing is ever sent to say so (503 cl. 5.7)."""
         now = self._context.clock.now()
 
-        def expire(work: UnitOfWork) -> int:
-            due = work.box.expired(now, limit)
-            for entry in due:
+        def expire(work: UnitOfWork) -> list[tuple[BoxEntry, Decision]]:
+            done = []
+            for entry in work.box.expired(now, limit):
                 sent = entry.delivery.state is not State.WAITING
-                happen(work, entry, Occurrence(Event.EXPIRE, REASON if sent else ""), now)
+                occurrence = Occurrence(Event.EXPIRE, REASON if sent else "")
+                done.append((entry, happen(work, entry, occurrence, now)))
             work.box.drop_expired_transfers(now)
-            return len(due)
+            return done
 
-        return await self._context.store.run(expire)
+        done = await self._context.store.run(expire)
+        for entry, decision in done:
+            self._context.signals.decided(entry, decision)
+        return len(done)
 
     async def purge(self, limit: int = 1000) -> Purged:
         now = self._context.clock.now()

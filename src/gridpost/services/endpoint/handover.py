@@ -49,11 +49,25 @@ class Handover:
 
         return await self._context.store.read(look)
 
+    async def content(self, message_id: str) -> bytes:
+        """The document of a message that was offered, as long as retention keeps it."""
+
+        def look(work: UnitOfWork) -> bytes | None:
+            entry = work.box.find(Side.RECEIVED, message_id)
+            if entry is None or entry.delivery.state not in (State.WAITING, State.CONFIRMED):
+                return None
+            return work.box.content(Side.RECEIVED, message_id)
+
+        found = await self._context.store.read(look)
+        if found is None:
+            raise Refusal(Rule.MESSAGE_UNKNOWN, f"no document of message {message_id} is here")
+        return found
+
     async def confirm(self, message_id: str) -> None:
         """The application has it: RECEIVED is stored, and its acknowledgement is on its way."""
         now = self._context.clock.now()
 
-        def confirm(work: UnitOfWork) -> None:
+        def confirm(work: UnitOfWork) -> BoxEntry:
             entry = work.box.find(Side.RECEIVED, message_id)
             # Nothing that was never offered exists for an application (503 cl. 4.3, 5.12).
             if entry is None or entry.delivery.state in (State.REFUSED, State.TRACE_ANSWERED):
@@ -72,9 +86,16 @@ class Handover:
                     message_id=new_message_id(),
                     now=now,
                 )
-                work.box.enqueue(acknowledgement, entry.route, entry.delivery.expires_at)
+                work.box.enqueue(
+                    acknowledgement,
+                    entry.route,
+                    entry.delivery.expires_at,
+                    self._context.settings.priority(entry.metadata.message_type),
+                )
                 work.journal.append(
                     acknowledgement_row(Side.SENT, acknowledgement, entry.route, now)
                 )
+            return entry
 
-        await self._context.store.run(confirm)
+        entry = await self._context.store.run(confirm)
+        self._context.signals.enqueued(entry.route, entry.metadata.sender_code)

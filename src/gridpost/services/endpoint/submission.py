@@ -117,6 +117,7 @@ class Submission:
         event = Event.ACCEPT if kind is InternalType.STANDARD_MESSAGE else Event.ACCEPT_TRACING
         decision = decide(entry.delivery, Occurrence(event), now)
         journalled = context.settings.journals_content(type_)
+        priority = context.settings.priority(type_)
 
         def store(work: UnitOfWork, content: Content) -> MessageId:
             if document.conversation_id:
@@ -135,11 +136,15 @@ class Submission:
                 )
             )
             record(work, entry, decision)
-            work.box.enqueue(message, entry.route, entry.delivery.expires_at)
+            work.box.enqueue(message, entry.route, entry.delivery.expires_at, priority)
             return entry.message_id
 
         async with context.store.staged(message.content) as content:
-            return await context.store.run(lambda work: store(work, content))
+            stored = await context.store.run(lambda work: store(work, content))
+        if stored == entry.message_id:
+            context.signals.decided(entry, decision)
+            context.signals.enqueued(entry.route, receiver)
+        return stored
 
 
 def _entry(

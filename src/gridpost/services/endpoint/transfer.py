@@ -1,20 +1,22 @@
-"""Waiting internal messages leave by their route: encrypted, encoded, handed to a courier, settled.
+"""One transfer of an internal message: sealed, handed to a courier, and its outcome written down.
 
-What fails is tried again with a growing pause until the message expires (503 cl. 5.6.2, 5.7).
+What fails is tried again with a growing pause until the message expires (503 cl. 5.6.2, 5.7). When
+transfers are made, and how many at once, is decided in `dispatch`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from gridpost.core.certificate import CertificateKind, select
-from gridpost.core.delivery import Event, Occurrence, Side
+from gridpost.core.delivery import Decision, Event, Occurrence, Side
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import TransferRow
 from gridpost.core.message import InternalMessage
-from gridpost.core.message_box import Outgoing
+from gridpost.core.message_box import BoxEntry, Outgoing
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -41,6 +43,16 @@ class BackOff:
         return min(self.longest, self.first * int(2 ** min(attempts, 30)))
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of one transfer; without a refusal the next component has the message."""
+
+    outgoing: Outgoing
+    at: datetime
+    size: int = 0
+    refusal: Refusal | None = None
+
+
 class Transfer:
     def __init__(
         self, context: EndpointContext, courier: Courier, back_off: BackOff | None = None
@@ -50,35 +62,58 @@ class Transfer:
         self._back_off = back_off or BackOff()
 
     async def round(self, limit: int = 100) -> int:
-        """Try everything that is due now; the number of internal messages that got through."""
+        """Try everything that is due now, in order; how many internal messages got through."""
         now = self._context.clock.now()
         due = await self._context.store.read(lambda work: work.box.outgoing(now, limit))
         sent = 0
         for outgoing in due:
-            sent += await self._one(outgoing)
+            attempt = await self.attempt(outgoing)
+            await self.write_down([attempt])
+            sent += attempt.refusal is None
         return sent
 
-    async def _one(self, outgoing: Outgoing) -> bool:
+    async def attempt(self, outgoing: Outgoing) -> Attempt:
+        """Nothing is stored yet: the caller writes down many attempts in one commit."""
         metadata = outgoing.message.metadata
-        size = 0
         try:
             data = await self._seal(outgoing.message)
-            size = len(data)
             await self._courier.deliver(outgoing.route, metadata.receiver_code, data)
         except Refusal as refusal:
-            await self._failed(outgoing, refusal)
-            return False
-        now = self._context.clock.now()
+            return Attempt(outgoing, self._context.clock.now(), 0, refusal)
+        return Attempt(outgoing, self._context.clock.now(), len(data))
 
-        def settle(work: UnitOfWork) -> None:
+    async def write_down(self, attempts: Sequence[Attempt], kept: Collection[int] = ()) -> None:
+        """Settle what arrived, postpone the rest, except the numbers that the caller `kept` back."""
+
+        def write(work: UnitOfWork) -> list[tuple[BoxEntry, Decision]]:
+            return [d for a in attempts if (d := self._write(work, a, a.outgoing.number in kept))]
+
+        for entry, decision in await self._context.store.run(write):
+            self._context.signals.decided(entry, decision)
+
+    def _write(
+        self, work: UnitOfWork, attempt: Attempt, kept: bool
+    ) -> tuple[BoxEntry, Decision] | None:
+        outgoing, now, refusal = attempt.outgoing, attempt.at, attempt.refusal
+        metadata = outgoing.message.metadata
+        if refusal is None:
             work.box.settle(outgoing.number)
-            work.journal.append(_row(outgoing, size, "transferred", "", now))
-            entry = work.box.find(Side.SENT, metadata.message_id)
-            if entry is not None:
-                happen(work, entry, Occurrence(Event.TRANSFERRED, str(outgoing.route)), now)
-
-        await self._context.store.run(settle)
-        return True
+            work.journal.append(_row(outgoing, attempt.size, "transferred", "", now))
+            occurrence = Occurrence(Event.TRANSFERRED, str(outgoing.route))
+        else:
+            if not kept:
+                work.box.postpone(outgoing.number, now + self._back_off.after(outgoing.attempts))
+            work.journal.append(
+                refusal_row(
+                    refusal, now, peer=metadata.receiver_code, message_id=metadata.message_id
+                )
+            )
+            work.journal.append(_row(outgoing, 0, "failed", refusal.message, now))
+            occurrence = Occurrence(Event.TRANSFER_FAILED, refusal.message)
+        entry = work.box.find(Side.SENT, metadata.message_id)
+        if entry is None:
+            return None
+        return entry, happen(work, entry, occurrence, now)
 
     async def _seal(self, message: InternalMessage) -> bytes:
         now = self._context.clock.now()
@@ -96,25 +131,6 @@ class Transfer:
         profile = self._context.settings.profile(metadata.receiver_code)
         sealed = await seal_message(message, None, certificate, profile, at=now)
         return encode(sealed, None, now)
-
-    async def _failed(self, outgoing: Outgoing, refusal: Refusal) -> None:
-        now = self._context.clock.now()
-        due_at = now + self._back_off.after(outgoing.attempts)
-        metadata = outgoing.message.metadata
-
-        def postpone(work: UnitOfWork) -> None:
-            work.box.postpone(outgoing.number, due_at)
-            work.journal.append(
-                refusal_row(
-                    refusal, now, peer=metadata.receiver_code, message_id=metadata.message_id
-                )
-            )
-            work.journal.append(_row(outgoing, 0, "failed", refusal.message, now))
-            entry = work.box.find(Side.SENT, metadata.message_id)
-            if entry is not None:
-                happen(work, entry, Occurrence(Event.TRANSFER_FAILED, refusal.message), now)
-
-        await self._context.store.run(postpone)
 
 
 def _row(outgoing: Outgoing, size: int, outcome: str, detail: str, now: datetime) -> TransferRow:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gridpost.core.delivery import EXPIRING_STATES, Decision, Side, State, TraceEntry
+from gridpost.core.delivery import (
+    AWAITING_STATES,
+    EXPIRING_STATES,
+    Decision,
+    Side,
+    State,
+    TraceEntry,
+)
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import (
     BoxEntry,
@@ -138,6 +145,7 @@ class MemoryBox:
         limit: int,
         *,
         under_way: Collection[int] = (),
+        closed: Collection[Route] = (),
         max_bytes: int = ANSWER_BYTES,
     ) -> Sequence[Outgoing]:
         due = [
@@ -146,6 +154,7 @@ class MemoryBox:
             if (transfer.due_at is None or transfer.due_at <= now)
             and transfer.expires_at > now
             and transfer.number not in under_way
+            and transfer.route not in closed
         ]
         answer: list[Outgoing] = []
         total = 0
@@ -172,6 +181,23 @@ class MemoryBox:
             outgoing = transfer.outgoing
             outgoing = replace(outgoing, attempts=outgoing.attempts + 1, due_at=due_at)
             self._tables.transfers[number] = replace(transfer, outgoing=outgoing)
+
+    def hasten(self, route: Route) -> int:
+        postponed = [t for t in self._outgoing() if t.route == route and t.due_at is not None]
+        for outgoing in postponed:
+            transfer = self._tables.transfers[outgoing.number]
+            self._tables.transfers[outgoing.number] = replace(
+                transfer, outgoing=replace(outgoing, due_at=None)
+            )
+        return len(postponed)
+
+    def awaited(self, now: datetime) -> Mapping[Route, datetime]:
+        latest: dict[Route, datetime] = {}
+        for entry in self._entries():
+            until = entry.delivery.expires_at
+            if entry.delivery.state in AWAITING_STATES and until > now:
+                latest[entry.route] = max(until, latest.get(entry.route, until))
+        return latest
 
     def settle(self, number: int) -> None:
         self._tables.transfers.pop(number, None)

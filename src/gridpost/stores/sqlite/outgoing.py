@@ -16,6 +16,7 @@ from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import Route
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
 from gridpost.stores.sqlite.rows import MetadataRow
+from gridpost.stores.sqlite.schema import AWAITING
 from gridpost.stores.values import (
     from_microseconds,
     read_metadata,
@@ -33,24 +34,35 @@ _ENQUEUE = """
         (message_id, message, metadata, body, file, size, route, expires_at, priority)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-# Two halves, each in the order of an index: those never postponed, and those whose time has come.
+# Two halves: those never postponed, and those whose time has come. The second is read by time and
+# then put in order; where many are due at once, as after a long silence of a peer, in order.
 _DUE = """
     SELECT number, size FROM (
         SELECT number, size, priority FROM (
             SELECT number, size, priority FROM outgoing INDEXED BY outgoing_ready
             WHERE due_at IS NULL AND expires_at > :now
                 AND number NOT IN (SELECT value FROM json_each(:under_way))
+                AND route NOT IN (SELECT value FROM json_each(:closed))
             ORDER BY priority DESC, number LIMIT :limit
         )
         UNION ALL
         SELECT number, size, priority FROM (
-            SELECT number, size, priority FROM outgoing INDEXED BY outgoing_postponed
-            WHERE due_at <= :now AND expires_at > :now
+            SELECT number, size, priority FROM outgoing INDEXED BY {index}
+            WHERE due_at IS NOT NULL AND due_at <= :now AND expires_at > :now
                 AND number NOT IN (SELECT value FROM json_each(:under_way))
+                AND route NOT IN (SELECT value FROM json_each(:closed))
             ORDER BY priority DESC, number LIMIT :limit
         )
     )
     ORDER BY priority DESC, number LIMIT :limit
+"""
+_FEW_DUE = _DUE.format(index="outgoing_postponed")
+_MANY_DUE = _DUE.format(index="outgoing_postponed_in_order")
+_MANY = 1_000
+_COUNT_DUE = f"""
+    SELECT count(*) FROM (
+        SELECT 1 FROM outgoing INDEXED BY outgoing_postponed WHERE due_at <= ? LIMIT {_MANY}
+    )
 """
 _READ = f"""
     SELECT o.number, o.route, o.expires_at, o.priority, o.attempts, o.due_at, o.metadata,
@@ -66,6 +78,12 @@ _NEXT_DUE = """
     WHERE due_at > ? AND due_at < expires_at
 """
 _POSTPONE = "UPDATE outgoing SET attempts = attempts + 1, due_at = ? WHERE number = ?"
+_HASTEN = "UPDATE outgoing SET due_at = NULL WHERE route = ? AND due_at IS NOT NULL"
+_AWAITED = f"""
+    SELECT route, max(expires_at) FROM message INDEXED BY message_awaited
+    WHERE side = 'sent' AND state IN ({AWAITING}) AND expires_at > ?
+    GROUP BY route
+"""
 _SETTLE = "DELETE FROM outgoing WHERE number = ? RETURNING file"
 _STOP = "DELETE FROM outgoing WHERE message_id = ? RETURNING file"
 _DROP_EXPIRED = "DELETE FROM outgoing WHERE expires_at <= ? RETURNING file"
@@ -142,14 +160,18 @@ def due(
     now: datetime,
     limit: int,
     under_way: Collection[int],
+    closed: Collection[Route],
     max_bytes: int,
 ) -> list[Outgoing]:
+    at = to_microseconds(now)
+    (count,) = connection.execute(_COUNT_DUE, (at,)).fetchone()
     found = connection.execute(
-        _DUE,
+        _FEW_DUE if count < _MANY else _MANY_DUE,
         {
-            "now": to_microseconds(now),
+            "now": at,
             "limit": limit,
             "under_way": write_json(list(under_way)),
+            "closed": write_json([str(route) for route in closed]),
         },
     ).fetchall()
     answer: list[Outgoing] = []
@@ -170,6 +192,15 @@ def next_due(connection: sqlite3.Connection, now: datetime) -> datetime | None:
 
 def postpone(connection: sqlite3.Connection, number: int, due_at: datetime) -> None:
     connection.execute(_POSTPONE, (to_microseconds(due_at), number))
+
+
+def hasten(connection: sqlite3.Connection, route: Route) -> int:
+    return connection.execute(_HASTEN, (str(route),)).rowcount
+
+
+def awaited(connection: sqlite3.Connection, now: datetime) -> dict[Route, datetime]:
+    found = connection.execute(_AWAITED, (to_microseconds(now),)).fetchall()
+    return {Route.parse(route): from_microseconds(until) for route, until in found}
 
 
 def settle(connection: sqlite3.Connection, files: WorkFiles, number: int) -> None:

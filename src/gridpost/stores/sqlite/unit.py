@@ -6,13 +6,18 @@ import sqlite3
 
 from gridpost.stores.sqlite.bodies import WorkFiles
 from gridpost.stores.sqlite.box import SqliteBox
+from gridpost.stores.sqlite.directory_client import (
+    SqliteDirectoryCopy,
+    SqliteEnrolment,
+    SqliteOwnEntry,
+)
 from gridpost.stores.sqlite.entries import SqliteEntries
 from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
 
 
 class SqliteUnit:
-    """core.ports.UnitOfWork, and core.directory_ports.RegistryUnit.
+    """core.ports.UnitOfWork and DirectoryClientWork, and core.directory_ports.RegistryUnit.
 
     Made anew for each work, because each work undoes its own files.
     """
@@ -24,6 +29,18 @@ class SqliteUnit:
         self.files = files
         self.box = SqliteBox(connection, files)
         self.journal = SqliteJournal(connection)
+
+    @property
+    def directory_copy(self) -> SqliteDirectoryCopy:
+        return SqliteDirectoryCopy(self._connection)
+
+    @property
+    def own_entry(self) -> SqliteOwnEntry:
+        return SqliteOwnEntry(self._connection)
+
+    @property
+    def enrolment(self) -> SqliteEnrolment:
+        return SqliteEnrolment(self._connection)
 
     @property
     def registrations(self) -> SqliteRegistrations:
