@@ -38,6 +38,9 @@ distribution_python() {
     die "this distribution has no Python 3.11, 3.12 or 3.13; install one and set GRIDPOST_PYTHON"
 }
 
+# Its command is in a folder that is not on everybody's PATH.
+have_rabbitmq() { have rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ]; }
+
 python_has() { "$python" -c "$1" >/dev/null 2>&1; }
 python_headers='import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))'
 
@@ -79,6 +82,8 @@ look_around() {
     need "SoftHSM (softhsm2-util)"        "softhsm2"          have softhsm2-util
     need "strace"                         "strace"            have strace
     need "xmllint"                        "libxml2-utils"     have xmllint
+    # A private node of it is the yardstick of `gridpost bench broker`.
+    need "RabbitMQ"                       "rabbitmq-server"   have_rabbitmq
     need "git"                            "git"               have git
 }
 

@@ -40,6 +40,9 @@ class Endpoint(MessagingHandler):
             user="SOMEBODY-ELSE",
             reconnect=False,
         )
+        self.begin(event)
+
+    def begin(self, event: Any) -> None:
         if "produce" in self.task:
             event.container.create_sender(self.connection, self.task["produce"])
         else:

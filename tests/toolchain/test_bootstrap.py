@@ -15,7 +15,7 @@ REAL = ["bash", "cat", "cp", "cut", "dirname", "env", "flock", "id", "mkdir", "p
 REAL += ["sha256sum", "true"]
 # Found on a machine that lacks nothing; each stand-in notes that it was called and succeeds.
 PRESENT = ["apt-cache", "apt-get", "cc", "git", "node", "npm", "pkg-config", "softhsm2-util"]
-PRESENT += ["strace", "xmllint"]
+PRESENT += ["rabbitmq-server", "strace", "xmllint"]
 
 NOTE = '#!/bin/bash\necho "$(basename "$0") $*" >>"$CALLS"\n'
 # Answers questions about itself like the real one; only notes what it is asked to install.

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="A broker of IEC 62325-503.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker of IEC 62325-503.")
 
 BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"
 
