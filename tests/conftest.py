@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "support.conformance", "support.soak"]
+pytest_plugins = ["pytester", "support.broker_fixture", "support.conformance", "support.soak"]
 
 # Shared machines are slow at times: a deadline per example would only fail innocent tests.
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -341,6 +341,7 @@ async def test_a_store_that_fails_is_an_internal_error_that_says_nothing(
 
 
 @pytest.mark.req("503-7.5-c", "503-7.5-d")
+@pytest.mark.req("503-7.5-b", component=CD)
 async def test_every_error_has_a_body_of_the_error_schema(
     directory: TestDirectory, endpoint: TestComponent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

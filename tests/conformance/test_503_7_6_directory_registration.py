@@ -9,9 +9,10 @@ import pytest
 
 from gridpost.core.certificate import CertificateKind, of_kind
 from gridpost.core.component import ComponentType
+from gridpost.core.identifiers import ComponentCode
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import PublicKey, RegistrationStatus
-from gridpost.services.component_directory.settings import Extensions
+from gridpost.services.component_directory.settings import Extensions, Peer
 from gridpost.wire.directory import (
     Query,
     decode_error,
@@ -322,3 +323,25 @@ async def test_an_extension_of_a_component_revoked_meanwhile_is_not_approved(
     registration = await directory.office.show(registration_id)
     assert registration.status is RegistrationStatus.REJECTED
     assert await directory.publication.find("E1") is None
+
+
+async def test_a_request_from_before_a_revocation_is_not_taken_for_a_repetition(
+    directory: TestDirectory,
+) -> None:
+    old = await directory.register("E1")
+    renewal = request_for("E1", key_name="renewal")[0]
+    assert (await directory.post(old.chain, renewal)).status_code == 201
+    await directory.office.revoke("E1", "compromised", by="alice")
+    directory.clock.forward(timedelta(hours=1))
+    again = await directory.register("E1", key_name="again")
+    response = await directory.post(again.chain, renewal)
+    assert response.status_code == 409
+    assert "location" not in response.headers
+
+
+async def test_the_code_of_a_configured_directory_is_taken(directory: TestDirectory) -> None:
+    peer = Peer(ComponentCode("CD-2"), ("https://cd2.example",))
+    directory.publication.reconfigure(replace(directory.settings, peers=(peer,)))
+    with pytest.raises(Refusal) as refused:
+        await directory.office.invite("CD-2", by="alice")
+    assert refused.value.rule is Rule.REGISTRATION_CODE_TAKEN

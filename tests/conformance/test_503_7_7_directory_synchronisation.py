@@ -261,6 +261,7 @@ async def test_duplicates_of_a_later_subsystem_are_rejected_and_the_rest_is_kept
     assert found.component_directory == "CD-2"
 
 
+@pytest.mark.req("503-4.4.3-c", component=CD)
 async def test_a_peer_that_is_down_for_hours_stops_nobody(three: TestNetwork) -> None:
     one = three["CD-1"]
     e1 = await one.register("E1")
@@ -268,10 +269,13 @@ async def test_a_peer_that_is_down_for_hours_stops_nobody(three: TestNetwork) ->
     three.down = {"CD-2"}
     three.clock.forward(timedelta(minutes=50))
     await three.cycle()
+    assert "CD-2" in await codes_at(one)
     assert (await one.query_raw(e1.chain)).status_code == 200
     states = {s.code: s for s in one.synchroniser.states}
     assert "down" in states[ComponentCode("CD-2")].reason
     assert states[ComponentCode("CD-3")].failed_at is None
+    three.clock.forward(timedelta(minutes=11))
+    assert "CD-2" not in await codes_at(one)
 
 
 @pytest.mark.req("503-7.4-b", "503-8.4.1-a", component=CD)

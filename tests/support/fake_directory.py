@@ -36,7 +36,7 @@ from gridpost.wire.directory import (
     encode_error,
     encode_response,
 )
-from gridpost.wire.x509 import KeyBundle, issue, read_certificate, write_pkcs12
+from gridpost.wire.x509 import KeyBundle, Validity, issue, read_certificate, write_pkcs12
 from support.builders import CONTACT
 from support.https import credentials, live_pki
 from support.pki import rsa_key
@@ -50,6 +50,7 @@ class Seen:
     path: str
     body: bytes
     leaf: bytes
+    media_type: str = ""
 
 
 @dataclass
@@ -138,6 +139,7 @@ class FakeDirectory:
         request = Request(scope, receive)
         chain = scope["extensions"]["tls"]["client_chain"]
         seen = Seen(request.method, request.url.path, await request.body(), chain[0])
+        seen.media_type = request.headers.get("content-type", "")
         self.seen.append(seen)
         self.asked.set()
         try:
@@ -204,10 +206,13 @@ class FakeDirectory:
 
     def _approved(self, registration: Registration) -> Registration:
         request = registration.request
+        # Each a little newer than the one before.
+        self.approvals += 1
+        start = datetime.now(UTC) - timedelta(hours=1) + timedelta(seconds=self.approvals)
+        validity = Validity(start, datetime.now(UTC) + self.lifetime)
         issued = tuple(
             read_certificate(
-                issue(key.kind, request.code, key.spki, self.pki.issuer, self.pki.validity),
-                key.kind,
+                issue(key.kind, request.code, key.spki, self.pki.issuer, validity), key.kind
             )
             for key in request.public_keys
         )

@@ -69,7 +69,8 @@ class Producer:
             )
             delivery.accept()
         else:
-            self._queue.put(delivery.message)
+            if len(self._queue.messages) < broker.keep:
+                self._queue.put(delivery.message)
             delivery.accept()
 
     def on_settled(self, delivery: ReceivedDelivery) -> None:
@@ -176,6 +177,8 @@ class MemoryBroker:
     transactions: dict[bytes, list[Callable[[], None]]] = field(default_factory=dict)
     abandoned: list[bytes] = field(default_factory=list)
     deliveries: int = 0
+    keep: int = 1_000_000
+    """What comes on top of so many in a queue is accepted and thrown away."""
     offers_transactions: bool = True
     commits_fail: bool = False
     until: datetime | None = None

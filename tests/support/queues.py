@@ -47,9 +47,7 @@ def queued(
 
 def put(queue: str = "E2", message: Queued | None = None) -> Put:
     message = message or queued()
-    return Put(
-        queue, message, row(message.message_id), row(message.message_id, outcome="duplicate")
-    )
+    return Put(queue, message, row(message.message_id))
 
 
 async def commit(store: QueueStore, *operations: Operation) -> None:

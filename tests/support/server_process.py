@@ -13,7 +13,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from gridpost.core.links import ReceivedDelivery
 from gridpost.transports.amqp10 import AmqpLimits, AmqpServer, TlsCredentials
 from support.authority import Clock
 from support.memory_broker import MemoryBroker
@@ -51,13 +50,13 @@ class ServerProcess:
 
 @contextmanager
 def server_process(
-    own: TlsCredentials, limits: AmqpLimits, *, forget: bool = False
+    own: TlsCredentials, limits: AmqpLimits, *, keep: int = 1_000_000
 ) -> Iterator[ServerProcess]:
-    """`forget`: messages are accepted and thrown away."""
+    """Messages beyond `keep` in a queue are accepted and thrown away."""
     # Not fork: the child would inherit the memory that is to be measured.
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_main, args=(own, limits, forget, there), daemon=True)
+    process = context.Process(target=_main, args=(own, limits, keep, there), daemon=True)
     process.start()
     try:
         if not here.poll(30):
@@ -72,17 +71,15 @@ def server_process(
         process.join()
 
 
-def _main(own: TlsCredentials, limits: AmqpLimits, forget: bool, pipe: Any) -> None:
+def _main(own: TlsCredentials, limits: AmqpLimits, keep: int, pipe: Any) -> None:
     async def check(user: str, password: str) -> bool:
         return (user, password) == (USER, PASSWORD)
 
-    def throw_away(delivery: ReceivedDelivery) -> None:
-        broker.deliveries += 0
-        delivery.accept()
-
-    broker = MemoryBroker()
-    if forget:
-        broker.on_delivery = throw_away
+    # One descriptor per connection; the usual 1,024 are too few for tests of many.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    broker = MemoryBroker(keep=keep)
+    server: AmqpServer
 
     def state() -> State:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -97,7 +94,7 @@ def _main(own: TlsCredentials, limits: AmqpLimits, forget: bool, pipe: Any) -> N
         )
 
     async def main() -> None:
-        global server
+        nonlocal server
         server = AmqpServer(container="B1", clock=Clock(), limits=limits)
         tls = await server.listen("127.0.0.1", 0, broker, tls=lambda: own)
         plain = await server.listen("127.0.0.1", 0, broker, tls=None, password=check)
@@ -117,6 +114,3 @@ def _main(own: TlsCredentials, limits: AmqpLimits, forget: bool, pipe: Any) -> N
         await server.close()
 
     asyncio.run(main())
-
-
-server: AmqpServer

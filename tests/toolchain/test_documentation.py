@@ -132,9 +132,10 @@ def test_every_divergence_has_its_own_anchor_and_says_where_it_is_implemented():
 
 
 def test_every_divergence_that_the_code_cites_exists():
-    """Cited by name ("see divergences, path forms") or by the place that an entry is about."""
+    """Cited by anchor or title ("see divergences, path forms"), or by the place an entry is about."""
     text = (DOCS / "divergences.md").read_text(encoding="utf-8")
     anchors = set(re.findall(r"\{#([a-z0-9-]+)\}", text))
+    anchors |= {slug(title) for title in re.findall(r"^### (.*) \{#", text, re.MULTILINE)}
     places = " ".join(re.findall(r"- \*\*Where:\*\* (.*)", text))
     citation = re.compile(r"divergences(?:\.md#|, )((?:[^.;:)\"]|\.(?=\d))+)")
     cited = {

@@ -235,6 +235,31 @@ def test_a_million_openings_do_no_harm(opening: bytes) -> None:
     assert time.process_time() - start < 2
 
 
+@pytest.mark.parametrize("octets", ["", "99", "a1", "b00000", "a102", "7000", "005370", "00"])
+def test_octets_that_hold_no_whole_value_cannot_be_skipped(octets: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        skip(bytes.fromhex(octets), 0, len(octets) // 2)
+    assert caught.value.rule is Rule.MALFORMED_AMQP
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        Array(0xC0, (["a"], [])),
+        Array(0xC1, (Map((("a", True),)),)),
+        Array(0xE0, (Array(0x50, (UByte(1),)),)),
+        Array(0xA0, (b"a", b"")),
+        Array(0x45, ([], [])),
+        Array(0x82, (1.5,)),
+        Array(0x98, (UUID(int=1),)),
+        Array(0x74, (Decimal(b"abcd"),)),
+        Array(0x73, (Char("a"),)),
+    ],
+)
+def test_arrays_keep_the_constructor_they_came_with(array: Array) -> None:
+    assert typed(decode(encode(array))) == typed(array)
+
+
 @given(st.integers(0, 5), st.sampled_from(["list", "map", "described", "array"]))
 def test_nesting_ends_at_the_limit(depth: int, kind: str) -> None:
     value: Value = True

@@ -94,6 +94,13 @@ def test_a_message_without_expiration_time_is_not_encoded() -> None:
     assert caught.value.rule is Rule.FIELD_MISSING
 
 
+@pytest.mark.parametrize("name", ["sender_application", "ba_message_id", "extension"])
+def test_a_text_that_cannot_travel_is_refused(name: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        encode(sealed(standard_message(**{name: "a\ud800"})), None, NOW)
+    assert caught.value.rule is Rule.FORBIDDEN_XML
+
+
 def test_a_life_longer_than_the_ttl_can_say_is_cut_there_and_exact_in_the_expiry_time() -> None:
     metadata = standard_message(expiration_time=Instant.of(NOW + timedelta(days=90)))
     fields = decode(encode(sealed(metadata), None, NOW)).fields

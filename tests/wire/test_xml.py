@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,17 +143,10 @@ def test_comments_and_instructions_between_elements_are_harmless() -> None:
             b"<a xmlns:p='1' xmlns:q='2' xmlns='3'><b x='' y='' p:z='' q:z=''/></a>",
         ),
         (b"<a x='' y='' z='' u=''/>", b"<a x='' y='' z='' u='' v=''/>"),
+        (b"<a xmlns:p='1' xmlns:q='2' x='' y=''/>", b"<a xmlns:p='1' xmlns:q='2' x='' y='' z=''/>"),
         (
-            b"<a xmlns='0' xmlns:p='1' xmlns:q='2'><b x='' y='' z=''/></a>",
-            b"<a xmlns='0' xmlns:p='1' xmlns:q='2'><b x='' y='' z='' u=''/></a>",
-        ),
-        (
-            b"<a x='' y='' z='' u=''>a='" + b"x" * 30 + b"'</a>",
-            b"<a x='' y='' z='' u='' v=''>a='" + b"x" * 30 + b"'</a>",
-        ),
-        (
-            b"<a xmlns='0' xmlns:p='1' xmlns:q='2' xmlns:r='3'/>",
-            b"<a xmlns='0' xmlns:p='1' xmlns:q='2' xmlns:r='3' xmlns:s='4'/>",
+            b"<a x='' y='=' z = '\">=' u=\"'/>\">a=''</a>",
+            b"<a x='' y='=' z = '\">=' u=\"'/>\"\n\tv =\n''>a=''</a>",
         ),
         (
             b"<a>" + b"<![CDATA[<<<<<<<<]]>" + b"<b/>" * 9 + b"</a>",
@@ -179,6 +173,15 @@ def test_each_limit_lets_the_last_allowed_document_pass(
 )
 def test_text_that_only_looks_like_too_much_is_counted_exactly(data: bytes) -> None:
     parse(data, SMALL)
+
+
+def test_what_looks_like_too_many_attributes_is_refused_even_as_character_data() -> None:
+    crowded = b"<b x='' y='' z='' u='' v=''/>"
+    assert refused(b"<a><![CDATA[" + crowded + b"]]></a>") is Rule.LIMIT_EXCEEDED
+
+
+def test_a_broken_document_that_must_be_counted_is_refused_as_broken() -> None:
+    assert refused(b"<a>a='" + b"x" * 50 + b"'") is Rule.MALFORMED_XML
 
 
 def test_a_deep_document_among_many_elements_is_refused_as_well() -> None:
@@ -211,6 +214,9 @@ HOSTILE: dict[str, Callable[[], bytes | str]] = {
     "deep but small": lambda: b"<a>" * 300 + b"</a>" * 300,
     "many elements": lambda: b"<a>" + b"<b/>" * 2_000_000 + b"</a>",
     "many attributes": lambda: b"<a " + b" ".join(b"a%d=''" % i for i in range(500_000)) + b"/>",
+    "many elements behind character data": lambda: (
+        b"<a><![CDATA[" + b"<" * 300_000 + b"]]>" + b"<b c='d'/>" * 700_000 + b"</a>"
+    ),
     "many namespaces": lambda: (
         b"<a " + b" ".join(b"xmlns:a%d='u'" % i for i in range(400_000)) + b"/>"
     ),
@@ -218,12 +224,22 @@ HOSTILE: dict[str, Callable[[], bytes | str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_document_is_refused_within_a_second(name: str) -> None:
+def test_a_hostile_document_is_refused_quickly_and_in_little_memory(name: str) -> None:
     data = HOSTILE[name]()
-    start = time.process_time()
+    # Linux: set the high water mark back to what is in use now.
+    Path("/proc/self/clear_refs").write_text("5")
+    before, start = high_water_mark(), time.process_time()
     rule = refused(data, XmlLimits())
-    assert time.process_time() - start < 1
-    assert rule in (Rule.FORBIDDEN_XML, Rule.LIMIT_EXCEEDED, Rule.MALFORMED_XML)
+    # Half a second at most, on a machine that has nothing else to do.
+    assert time.process_time() - start < 3
+    assert high_water_mark() - before < 120
+    assert rule in (Rule.FORBIDDEN_XML, Rule.LIMIT_EXCEEDED)
+
+
+def high_water_mark() -> float:
+    """Megabytes of memory that this process has had at most."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @pytest.mark.parametrize("name", ["100 MB attribute", "100 MB name", "100 MB text", "deep nesting"])
@@ -351,8 +367,9 @@ def test_a_schema_includes_its_neighbours_and_nothing_else(tmp_path: Path) -> No
         including("internalMessaging.xsd").validate(root)
     outside = tmp_path / "outside.xsd"
     outside.write_bytes(etree.tostring(schema_tree("internalMessaging.xsd")))
-    with pytest.raises((FileNotFoundError, etree.XMLSchemaParseError)):
-        including(str(outside))
+    for location in (str(outside), "../__init__.py", "http://127.0.0.1:1/a.xsd"):
+        with pytest.raises((OSError, ValueError, etree.XMLSchemaParseError)):
+            including(location)
 
 
 def test_a_document_of_a_known_shape_is_read_like_the_first_one() -> None:
@@ -363,6 +380,16 @@ def test_a_document_of_a_known_shape_is_read_like_the_first_one() -> None:
     with pytest.raises(Refusal) as caught:
         schema.read("<a><b>\x01</b></a>")
     assert caught.value.rule is Rule.MALFORMED_XML
+
+
+def test_a_known_shape_is_measured_again_when_the_limits_are_others() -> None:
+    schema = Schema("a.xsd", parse(ANY_SCHEMA))
+    document = "<a><b><c><d>1</d></c></b></a>"
+    schema.read(document)
+    schema.read(document, SMALL)
+    with pytest.raises(Refusal) as caught:
+        schema.read(document, replace(SMALL, max_depth=3))
+    assert caught.value.rule is Rule.LIMIT_EXCEEDED
 
 
 ANY_SCHEMA = """

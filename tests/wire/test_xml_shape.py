@@ -8,9 +8,9 @@ from gridpost.wire.xml_shape import MAX_DOCUMENT, KnownShapes, in_own_thread, sh
 
 
 def is_known(first: bytes, then: bytes) -> bool:
-    known = KnownShapes()
-    known.learn(shape_of(first))
-    return shape_of(then) in known
+    known: KnownShapes[bool] = KnownShapes()
+    known.learn(shape_of(first), True)
+    return known.get(shape_of(then)) is True
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_a_document_in_which_names_could_hide_is_never_learnt(document: bytes) -
 
 
 def test_what_is_learnt_is_limited_and_never_forgotten() -> None:
-    known = KnownShapes(max_total=10)
-    known.learn(b"<a></a>")
-    known.learn(b"<a></a>")
-    known.learn(b"<b></b>")
-    assert b"<a></a>" in known
-    assert b"<b></b>" not in known
+    known: KnownShapes[int] = KnownShapes(max_total=10)
+    known.learn(b"<a></a>", 1)
+    known.learn(b"<a></a>", 2)
+    known.learn(b"<b></b>", 3)
+    assert known.get(b"<a></a>") == 1
+    assert known.get(b"<b></b>") is None
 
 
 def test_what_goes_wrong_in_another_thread_is_raised_here() -> None:

@@ -158,6 +158,11 @@ class Assembly:
 
     async def reconfigure(self, configuration: DirectoryConfiguration) -> None:
         """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
+        if (configuration.code, configuration.home) != (
+            self.configuration.code,
+            self.configuration.home,
+        ):
+            raise Refusal(Rule.USAGE, "another code or home folder needs a restart")
         settings = configuration.settings()
         roots = configuration.trusted_roots()
         self.configuration = configuration

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="The offline ROOT CA of a system.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="The offline ROOT CA of a system."
+)
 
 PASSPHRASE = "GRIDPOST_CA_PASSPHRASE"
 

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="A component-directory of IEC 62325-503.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="A component-directory of IEC 62325-503."
+)
 
 TOKEN = "GRIDPOST_TOKEN"
 BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"

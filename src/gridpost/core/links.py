@@ -112,7 +112,9 @@ class ReceivedDelivery(Protocol):
     """The service's own, never looked at."""
 
     @property
-    def message(self) -> Octets: ...
+    def message(self) -> Octets:
+        """Header, annotations and bare message as they came; let go of with the decision."""
+        ...
 
     @property
     def transaction(self) -> bytes | None:

@@ -8,7 +8,7 @@ have happened or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -64,10 +64,12 @@ class Put:
 
     queue: str
     message: Queued
-    row: JournalRow
-    duplicate_row: JournalRow | None = None
-    """Written instead of `row` when the id is or was in this queue."""
+    row: TransferRow
+    """Written with the outcome `duplicate` when the id is or was in this queue."""
     duplicate: bool = False
+
+    def written(self) -> TransferRow:
+        return replace(self.row, outcome="duplicate") if self.duplicate else self.row
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -31,8 +30,8 @@ class XmlLimits:
     max_attributes: int = 200_000
     """In the whole document. Namespace declarations count as attributes."""
     max_attributes_per_element: int = 256
-    """And as many namespace declarations. lxml looks attributes up one after the other, so that many
-    of them on one element cost their square."""
+    """lxml looks attributes up one after the other: many of them on one element cost their square.
+    What looks like an element is counted even where it is only character data."""
     max_attribute_length: int = 64 * 1024
 
 
@@ -88,19 +87,23 @@ class Schema:
         self._xsd = etree.XMLSchema(tree)
         # The error log belongs to the compiled schema, not to one validation.
         self._lock = threading.Lock()
-        self._known = KnownShapes()
+        self._known: KnownShapes[XmlLimits] = KnownShapes()
 
     def read(self, data: bytes | str, limits: XmlLimits = DEFAULT_LIMITS) -> etree._Element:
         """Parse and validate."""
         octets = _admit(data, limits)
         shape = shape_of(octets)
-        if shape in self._known:
-            root = _build(octets, limits)
-            self.validate(root)
-        else:
+        within = self._known.get(shape)
+        if within is None:
             root = in_own_thread(lambda: _build(octets, limits))
-            self.validate(root)
-            self._known.learn(shape)
+        elif within is limits:
+            # Only text differs from a document that was within these limits.
+            root = _parse(octets)
+        else:
+            root = _build(octets, limits)
+        self.validate(root)
+        if within is None:
+            self._known.learn(shape, limits)
         return root
 
     def validate(self, root: etree._Element) -> None:
@@ -198,19 +201,22 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     else:
         elements = tags
     # Each attribute has a '=': few of them need no exact count.
+    equals = octets.count(b"=")
+    if equals > limits.max_attributes_per_element and _crowded_tag(
+        limits.max_attributes_per_element
+    ).search(octets):
+        raise _too_much("attributes of one element", limits.max_attributes_per_element)
     few = (
         elements <= limits.max_elements
-        and octets.count(b"=") <= limits.max_attributes
-        and octets.count(b"xmlns") <= limits.max_attributes_per_element
+        and equals <= limits.max_attributes
         and not _long_attribute(limits.max_attribute_length, octets)
     )
-    try:
-        root = _parse_at_once(octets, limits) if few else _parse_counting(octets, limits)
-    except etree.XMLSyntaxError as error:
-        if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
-            raise Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long") from None
-        reason = clip(error.msg or "no reason given", 300)
-        raise Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}") from None
+    if few:
+        root = _parse(octets)
+        if _deeper_than(limits.max_depth)(root):
+            raise _too_much("levels", limits.max_depth)
+    else:
+        root = _parse_counting(octets, limits)
     if (b"<!--" in octets or b"<?" in octets) and _SPLIT_TEXT(root):
         raise Refusal(
             Rule.FORBIDDEN_XML,
@@ -219,15 +225,11 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     return root
 
 
-def _parse_at_once(octets: bytes, limits: XmlLimits) -> etree._Element:
-    root = etree.fromstring(octets, _own.parser)
-    if _deeper_than(limits.max_depth)(root):
-        raise _too_much("levels", limits.max_depth)
-    if octets.count(b"=") > limits.max_attributes_per_element and _with_more_attributes_than(
-        limits.max_attributes_per_element
-    )(root):
-        raise _too_much("attributes of one element", limits.max_attributes_per_element)
-    return root
+def _parse(octets: bytes) -> etree._Element:
+    try:
+        return etree.fromstring(octets, _own.parser)
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
 
 
 def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
@@ -240,16 +242,19 @@ def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
         huge_tree=False,
     )
     count = _Count(limits)
-    for start in range(0, len(octets), _CHUNK):
-        parser.feed(octets[start : start + _CHUNK])
-        for event, item in parser.read_events():
-            if event == "end":
-                count.depth -= 1
-            elif event == "start-ns":
-                count.namespace(str(item[1]))
-            else:
-                count.element(item)
-    return parser.close()
+    try:
+        for start in range(0, len(octets), _CHUNK):
+            parser.feed(octets[start : start + _CHUNK])
+            for event, item in parser.read_events():
+                if event == "end":
+                    count.depth -= 1
+                elif event == "start-ns":
+                    count.attribute(str(item[1]))
+                else:
+                    count.element(item)
+        return parser.close()
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
 
 
 class _Count:
@@ -260,35 +265,23 @@ class _Count:
         self.depth = 0
         self._elements = 0
         self._attributes = 0
-        self._namespaces = 0
-
-    def namespace(self, uri: str) -> None:
-        """The declarations of an element come in front of it."""
-        self._namespaces += 1
-        self._check(self._namespaces, lambda: [uri])
 
     def element(self, element: etree._Element) -> None:
-        limits = self._limits
-        self._namespaces = 0
         self.depth += 1
-        if self.depth > limits.max_depth:
-            raise _too_much("levels", limits.max_depth)
+        if self.depth > self._limits.max_depth:
+            raise _too_much("levels", self._limits.max_depth)
         self._elements += 1
-        if self._elements > limits.max_elements:
-            raise _too_much("elements", limits.max_elements)
-        if attributes := element.attrib:
-            self._check(len(attributes), attributes.values)
+        if self._elements > self._limits.max_elements:
+            raise _too_much("elements", self._limits.max_elements)
+        for value in element.attrib.values():
+            self.attribute(value)
 
-    def _check(self, of_element: int, values: Callable[[], list[str]]) -> None:
-        limits = self._limits
-        if of_element > limits.max_attributes_per_element:
-            raise _too_much("attributes of one element", limits.max_attributes_per_element)
-        for value in values():
-            self._attributes += 1
-            if len(value) > limits.max_attribute_length:
-                raise _too_much("characters in an attribute", limits.max_attribute_length)
-        if self._attributes > limits.max_attributes:
-            raise _too_much("attributes", limits.max_attributes)
+    def attribute(self, value: str) -> None:
+        self._attributes += 1
+        if self._attributes > self._limits.max_attributes:
+            raise _too_much("attributes", self._limits.max_attributes)
+        if len(value) > self._limits.max_attribute_length:
+            raise _too_much("characters in an attribute", self._limits.max_attribute_length)
 
 
 def _long_attribute(length: int, octets: bytes) -> bool:
@@ -308,8 +301,18 @@ def _deeper_than(depth: int) -> etree.XPath:
 
 
 @lru_cache(maxsize=16)
-def _with_more_attributes_than(count: int) -> etree.XPath:
-    return etree.XPath(f"boolean(//@*[{count + 1}])", regexp=False)
+def _crowded_tag(attributes: int) -> re.Pattern[bytes]:
+    return re.compile(
+        rb"<[^ \t\r\n<>/!?](?:[^<>\"'=]*+=[ \t\r\n]*+(?:\"[^\"<]*+\"|'[^'<]*+')){%d}"
+        % (attributes + 1)
+    )
+
+
+def _not_well_formed(error: etree.XMLSyntaxError) -> Refusal:
+    if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
+        return Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long")
+    reason = clip(error.msg or "no reason given", 300)
+    return Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}")
 
 
 def _too_much(what: str, limit: int) -> Refusal:

@@ -12,6 +12,7 @@ import pytest
 from gridpost.core.links import ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10 import AmqpLimits
+from gridpost.wire.amqp.types import UInt
 from support import amqp_frames as amqp
 from support.amqp_frames import RECEIVER, SENDER, RawPeer, condition
 from support.waiting import eventually
@@ -179,6 +180,22 @@ async def test_drain_gives_back_the_credit_that_nothing_is_there_for(
     setup.broker.queues["E1"].put(b"another")
     await peer.say(amqp.flow(0, 1, count=10))
     await peer.expect(amqp.TRANSFER)
+
+
+async def test_a_large_message_that_is_cut_short_is_aborted(setup: Any, peer: RawPeer) -> None:
+    """Otherwise what was sent of it so far would pass for the whole."""
+    setup.broker.queues["E1"].put(b"x" * 1_000_000)
+    narrow = [UInt(0), UInt(2), UInt(0), UInt(1000), UInt(0), UInt(0), UInt(1)]
+    await peer.say(amqp.attach("one", 0, RECEIVER, "E1"))
+    await peer.expect(amqp.ATTACH)
+    await peer.say(amqp.frame(amqp.encode_composite(amqp.FLOW, narrow)))
+    for _ in range(2):
+        assert (await peer.expect(amqp.TRANSFER))[5] is True
+    setup.broker.queues["E1"].consumers[0].link.close()
+    await peer.say(amqp.flow(0, 1))
+    last = await peer.expect(amqp.TRANSFER)
+    assert last[9] is True
+    assert [body for _, body in setup.broker.queues["E1"].messages] == [b"x" * 1_000_000]
 
 
 async def test_one_disposition_settles_many(setup: Any, peer: RawPeer) -> None:

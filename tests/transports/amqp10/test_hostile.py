@@ -32,7 +32,7 @@ GREETING = SASL_HEADER + sasl_init("PLAIN", f"\0{USER}\0{PASSWORD}".encode()) + 
 
 @pytest.fixture(scope="module")
 def server(authority: Any) -> Iterator[ServerProcess]:
-    with server_process(authority.credentials("B1"), LIMITS) as process:
+    with server_process(authority.credentials("B1"), LIMITS, keep=20) as process:
         yield process
 
 
@@ -76,7 +76,7 @@ def mutate(dice: random.Random, frames: list[bytes]) -> list[bytes]:
         at = dice.randrange(len(frames))
         kind = dice.randrange(7)
         frame = bytearray(frames[at])
-        if kind == 0:
+        if kind == 0 and len(frame) > 8:
             for _ in range(dice.randint(1, 4)):
                 frame[dice.randrange(8 if dice.random() < 0.2 else 4, len(frame))] = dice.randrange(
                     256
@@ -92,7 +92,9 @@ def mutate(dice: random.Random, frames: list[bytes]) -> list[bytes]:
             continue
         elif kind == 4:
             # A frame that says its own size rightly, with less or more in it.
-            body = frame[8 : dice.randrange(8, len(frame) + 1)] + dice.randbytes(dice.randrange(20))
+            body = frame[8 : dice.randint(8, max(8, len(frame)))] + dice.randbytes(
+                dice.randrange(20)
+            )
             frame[:] = struct.pack(">I", 8 + len(body)) + frame[4:8] + body
         elif kind == 5:
             frame[6:8] = struct.pack(">H", dice.choice((0, 1, 2, 15, 16, 255, 32767, 65535)))

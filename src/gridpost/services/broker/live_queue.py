@@ -238,10 +238,10 @@ class LiveQueue:
         self._drop_content(message)
         self._leave(
             Remove(self.code, message, row),
-            self._context.metrics.delivered,
+            "delivered",
             None if settled else delivery.settle,
         )
-        self._context.metrics.octets_out(message.size)
+        self._context.metrics.octets_out += message.size
 
     def rejected(
         self, delivery: SentDelivery, message: Queued, reason: str, *, settled: bool
@@ -251,7 +251,7 @@ class LiveQueue:
         self.held += 1
         self._leave(
             Hold(self.code, message, reason or "rejected by the consumer", row),
-            self._context.metrics.held,
+            "held",
             None if settled else delivery.settle,
         )
 
@@ -261,7 +261,7 @@ class LiveQueue:
             return
         if failed:
             message.deliveries += 1
-            self._context.metrics.redelivered()
+            self._context.metrics.failed += 1
             row = sent_row(self._context.clock.now(), self.code, message, "not settled")
             self._store.submit((CountFailure(self.code, message, row),), self._counted)
         heapq.heappush(self._returned, (message.number, message))
@@ -276,19 +276,19 @@ class LiveQueue:
         self._drop_content(message)
         if self._under_way.pop(message.number, None) is not None:
             self._count_out(message)
-            self._context.metrics.delivered()
+            self._context.metrics.left["delivered"] += 1
 
     def _expire(self, message: Queued, now: datetime) -> None:
         self._drop_content(message)
         self._under_way[message.number] = message
         self._leave(
             Remove(self.code, message, expired_row(self.code, message, now)),
-            self._context.metrics.expired,
+            "expired",
             None,
         )
 
     def _leave(
-        self, operation: Remove | Hold, count: Callable[[], None], settle: Callable[[], None] | None
+        self, operation: Remove | Hold, outcome: str, settle: Callable[[], None] | None
     ) -> None:
         number = operation.message.number
         if number not in self._under_way:
@@ -297,12 +297,12 @@ class LiveQueue:
                 settle()
             return
         self._leaving.add(number)
-        self._store.submit((operation,), partial(self._left, operation, count, settle))
+        self._store.submit((operation,), partial(self._left, operation, outcome, settle))
 
     def _left(
         self,
         operation: Remove | Hold,
-        count: Callable[[], None],
+        outcome: str,
         settle: Callable[[], None] | None,
         refusal: Refusal | None,
     ) -> None:
@@ -314,13 +314,13 @@ class LiveQueue:
                 self._context.settings.retry.total_seconds(),
                 self._again,
                 operation,
-                partial(self._left, operation, count, settle),
+                partial(self._left, operation, outcome, settle),
             )
             return
         self._leaving.discard(message.number)
         if self._under_way.pop(message.number, None) is not None:
             self._count_out(message)
-        count()
+        self._context.metrics.left[outcome] += 1
         if settle is not None:
             settle()
 

@@ -69,7 +69,7 @@ class Producer:
                 row = self._row(message, "expired")
                 context.store.submit((Record(row),), partial(self._ignored, delivery))
             else:
-                put = Put(self._queue.code, message, row, self._row(message, "duplicate"))
+                put = Put(self._queue.code, message, row)
                 context.store.submit((put,), partial(self._stored, delivery, put))
         except Refusal as refusal:
             context.refused(refusal, self._client, passing.message_id if passing else "")
@@ -92,17 +92,17 @@ class Producer:
     def _arrived(self, put: Put) -> None:
         metrics = self._context.metrics
         if put.duplicate:
-            metrics.duplicate()
+            metrics.duplicates += 1
             return
-        metrics.stored()
-        metrics.octets_in(put.message.size)
+        metrics.stored += 1
+        metrics.octets_in += put.message.size
         self._queue.arrived(put.message)
 
     def _ignored(self, delivery: ReceivedDelivery, refusal: Refusal | None) -> None:
         if refusal is not None:
             delivery.reject(refusal)
             return
-        self._context.metrics.expired_on_arrival()
+        self._context.metrics.expired_on_arrival += 1
         delivery.accept()
 
     def _in_transaction(
@@ -112,7 +112,7 @@ class Producer:
         if message.expires_at <= message.stored_at:
             transaction.add(Record(self._row(message, "expired")), 0)
         else:
-            put = Put(self._queue.code, message, row, self._row(message, "duplicate"))
+            put = Put(self._queue.code, message, row)
             transaction.add(put, message.size, done=partial(self._arrived, put))
         delivery.accept()
 

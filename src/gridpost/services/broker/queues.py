@@ -75,8 +75,7 @@ class Queues:
                 live = self._live.get(one.queue)
                 if live is not None:
                     live.dropped(one.numbers)
-            for _ in range(found):
-                self._context.metrics.expired()
+            self._context.metrics.left["expired"] += found
             count += found
             if found < _EXPIRE_AT_ONCE:
                 return count

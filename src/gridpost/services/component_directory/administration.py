@@ -129,7 +129,8 @@ class Administration:
         )
         try:
             await self._store.run(lambda unit: unit.journal.append(row))
-        except Refusal:
+        except Exception:
+            # The administrator gets the answer even when the journal cannot be written.
             log.exception("refusal not journalled", refusal=refusal.id)
         return JSONResponse(
             {

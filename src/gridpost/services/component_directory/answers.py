@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import structlog
 from starlette.responses import Response
 
+from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Fault, Refusal, Rule
 from gridpost.wire.directory import MEDIA_TYPE, encode_error
 
-# HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, HTTP codes).
+log = structlog.get_logger(__name__)
+
+# HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, http codes).
 STATUS: Mapping[Rule, int] = {
     Rule.MALFORMED_XML: 400,
     Rule.FORBIDDEN_XML: 400,
@@ -79,4 +83,6 @@ def render(refusal: Refusal, status: int, headers: Mapping[str, str] | None = No
 
 def malformed(reason: str) -> tuple[str, bytes]:
     """What was no HTTP request at all gets an error body as well (503 cl. 7.5)."""
-    return MEDIA_TYPE, encode_error(Refusal(Rule.MALFORMED_XML, f"not an HTTP request: {reason}"))
+    refusal = Refusal(Rule.MALFORMED_XML, f"not an HTTP request: {clip(reason)}")
+    log.warning("request refused", refusal=refusal.id, status=400, reason=refusal.message)
+    return MEDIA_TYPE, encode_error(refusal)

@@ -226,6 +226,10 @@ class RegistryOffice:
                 Rule.REGISTRATION_CODE_TAKEN,
                 f"the code {wanted} is registered with {taken.component_directory}",
             )
+        if any(peer.code == wanted for peer in self._publication.settings.peers):
+            raise Refusal(
+                Rule.REGISTRATION_CODE_TAKEN, f"{wanted} is a configured component-directory"
+            )
         key = self._make_key()
         lasting = self._publication.settings.installation_validity
         certificate, issuer = await self._authority.invite(wanted, key.spki, at, lasting)
@@ -317,6 +321,8 @@ class RegistryOffice:
                 Rule.REGISTRATION_REPEATED,
                 f"another registration of {code} waits for its decision",
             )
+        if registration.extension and unit.entries.find(code) is None:
+            raise Refusal(Rule.ACCESS_DENIED, f"{code} is no longer registered")
         if applicant.installing:
             invitation = unit.invitations.find(applicant.fingerprint)
             if invitation is None or invitation.registration_id or invitation.withdrawn_at:
@@ -343,7 +349,7 @@ class RegistryOffice:
         filed = await self._store.read(lambda unit: unit.registrations.of_component(request.code))
         for registration in filed:
             by_same = registration.submitted_by == applicant.fingerprint or (
-                not applicant.installing and applicant.code == request.code
+                registration.extension and _extended_by(applicant, registration)
             )
             if by_same and same_keys(registration.request, request):
                 return registration
@@ -391,6 +397,17 @@ def _known(unit: RegistryUnit, registration_id: str) -> Registration:
     if registration is None:
         raise Refusal(Rule.REGISTRATION_UNKNOWN, f"there is no registration {registration_id}")
     return registration
+
+
+def _extended_by(applicant: Applicant, registration: Registration) -> bool:
+    """Did this component file it, and not an earlier bearer of its code that was revoked?"""
+    component = applicant.component
+    return (
+        component is not None
+        and component.code == registration.request.code
+        and component.created is not None
+        and component.created.at <= registration.submitted_at
+    )
 
 
 def _withdraw_invitations(unit: RegistryUnit, code: str, at: datetime, *, used: bool) -> None:

@@ -54,8 +54,14 @@ class DirectoryExchange:
         self, request: RegistrationRequest
     ) -> tuple[RegistrationAnswer, tuple[Certificate, ...]]:
         """The answer, and the INTEGRATED CA by which the server authenticated itself."""
-        # 200 is how a directory may answer a request that it has already.
-        answer = await self._ask("POST", "/registrations", encode_request(request), (201, 200))
+        # 200 is how a directory may answer a request that it has already; 409 with a location is
+        # another way (see divergences, repeated registration).
+        answer = await self._ask("POST", "/registrations", encode_request(request), (201, 200, 409))
+        if answer.status == 409:
+            known_as = answer.headers.get("location", "").rpartition("/registrations/")[2]
+            if not known_as:
+                raise refused(answer)
+            return await self.registration(known_as)
         return decode_response(answer.body), _authorities(answer)
 
     async def registration(

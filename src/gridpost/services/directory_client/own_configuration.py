@@ -164,7 +164,7 @@ class OwnConfiguration:
         return True
 
     def _with_certificates(self, component: Component) -> Component:
-        """The schema demands them, the directory ignores them (see divergences, directory owned attributes)."""
+        """Demanded by the schema, ignored by the directory (see divergences, directory owned attributes)."""
         home = self._copy.home
         return replace(
             component,

@@ -27,10 +27,20 @@ class Renewal:
         self._context = context
         self._enroller = enroller
         self._refused_at: datetime | None = None
+        self._begun_at: datetime | None = None
 
     def due(self, now: datetime) -> list[Certificate]:
-        """The newest certificates of their kind that end within the anticipation period."""
-        return expiring(self._context.keys.certificates(), now, self._context.settings.anticipation)
+        """The newest certificates of their kind that end within the anticipation period.
+
+        A certificate of a shorter life than that period is due in its second half: otherwise each
+        new one would be due at once.
+        """
+        own = self._context.keys.certificates()
+        return [
+            c
+            for c in expiring(own, now, self._context.settings.anticipation)
+            if c.not_after - now <= (c.not_after - c.not_before) / 2
+        ]
 
     async def run(self) -> None:
         """Until cancelled: finish what was begun, and begin what is due."""
@@ -61,6 +71,9 @@ class Renewal:
         due = self.due(now)
         if before is None or not due:
             return False
+        # Whatever a directory issues, it is not asked for more all the time.
+        if self._begun_at is not None and now - self._begun_at < _LOOK:
+            return False
         if before.extension and before.state is EnrolmentState.REJECTED:
             self._refused_at = self._refused_at or now
             if now - self._refused_at < _AFTER_REFUSAL:
@@ -78,6 +91,7 @@ class Renewal:
                 )
             return False
         log.info("certificates end soon", kinds=sorted(c.kind for c in due))
+        self._begun_at = now
         await self._enroller.renew(by=AUTOMATIC)
         return True
 

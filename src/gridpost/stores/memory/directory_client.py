@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime, timedelta
 from typing import TypeVar
 
 from gridpost.core.enrolment import Enrolment
-from gridpost.core.journal import JournalRow, Recorded
 from gridpost.core.own_entry import OwnEntry
 from gridpost.core.synchronisation import Subsystem
+from gridpost.stores.memory.journal import MemoryJournal
+from gridpost.stores.memory.state import State
 
 T = TypeVar("T")
 
@@ -57,45 +57,14 @@ class MemoryEnrolment:
         self._state["enrolment"] = enrolment
 
 
-class MemoryClientJournal:
-    """core.ports.Journal."""
-
-    def __init__(self, rows: list[JournalRow]) -> None:
-        self._rows = rows
-
-    def append(self, row: JournalRow) -> int:
-        self._rows.append(row)
-        return len(self._rows)
-
-    def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        chosen = enumerate(self._rows[after : after + limit], start=after + 1)
-        return [Recorded(number, row) for number, row in chosen]
-
-    def exported(self) -> int:
-        return 0
-
-    def mark_exported(self, sequence: int) -> None:
-        """Nothing is ever exported from memory."""
-
-    def prune(
-        self,
-        now: datetime,
-        retention: timedelta,
-        *,
-        keep_exported: timedelta | None = None,
-        limit: int = 10_000,
-    ) -> int:
-        return 0
-
-
 class MemoryClientWork:
     """core.ports.DirectoryClientWork."""
 
-    def __init__(self, state: dict[str, object], rows: list[JournalRow]) -> None:
+    def __init__(self, state: dict[str, object], tables: State) -> None:
         self.directory_copy = MemoryDirectoryCopy(state)
         self.own_entry = MemoryOwnEntry(state)
         self.enrolment = MemoryEnrolment(state)
-        self.journal = MemoryClientJournal(rows)
+        self.journal = MemoryJournal(tables)
 
 
 class MemoryClientStore:
@@ -103,13 +72,13 @@ class MemoryClientStore:
 
     def __init__(self) -> None:
         self._state: dict[str, object] = {}
-        self._rows: list[JournalRow] = []
+        self._tables = State()
 
     async def run(self, work: Callable[[MemoryClientWork], T]) -> T:
-        state, rows = dict(self._state), list(self._rows)
-        result = work(MemoryClientWork(state, rows))
-        self._state, self._rows = state, rows
+        state, tables = dict(self._state), self._tables.copy()
+        result = work(MemoryClientWork(state, tables))
+        self._state, self._tables = state, tables
         return result
 
     async def read(self, work: Callable[[MemoryClientWork], T]) -> T:
-        return work(MemoryClientWork(dict(self._state), list(self._rows)))
+        return work(MemoryClientWork(dict(self._state), self._tables.copy()))

@@ -70,11 +70,8 @@ class MemoryQueueStore:
         asyncio.get_running_loop().call_soon(done, refusal)
 
     def _apply(self, operation: Operation) -> None:
-        row = operation.row
         if isinstance(operation, Put):
             self._put(operation)
-            if operation.duplicate and operation.duplicate_row is not None:
-                row = operation.duplicate_row
         elif isinstance(operation, Remove):
             self._queues[operation.queue].ready.pop(operation.message.number, None)
         elif isinstance(operation, CountFailure):
@@ -86,7 +83,7 @@ class MemoryQueueStore:
             stored = queue.ready.pop(operation.message.number, None)
             if stored is not None:
                 queue.held[stored.number] = stored
-        self._journal.append(row)
+        self._journal.append(operation.written() if isinstance(operation, Put) else operation.row)
 
     def _put(self, put: Put) -> None:
         queue = self._queues.setdefault(put.queue, _Queue())

@@ -25,12 +25,13 @@ from gridpost.stores.values import to_microseconds
 
 Parameters = Sequence[object] | Mapping[str, object]
 
-# Nothing is inserted where the message is, or where a remnant tells that it was.
+_KNOWN = """
+    SELECT 1 FROM message WHERE message_id = ?1 AND side = ?2
+    UNION ALL
+    SELECT 1 FROM remnant WHERE message_id = ?1 AND side = ?2
+"""
 _PUT = f"""
-    INSERT INTO message ({", ".join(NEW_COLUMNS)})
-    SELECT {", ".join("?" * len(NEW_COLUMNS))}
-    WHERE NOT EXISTS (SELECT 1 FROM remnant WHERE message_id = ? AND side = ?)
-    ON CONFLICT (message_id, side) DO NOTHING
+    INSERT INTO message ({", ".join(NEW_COLUMNS)}) VALUES ({", ".join("?" * len(NEW_COLUMNS))})
 """
 _PUT_CONTENT = "INSERT INTO content (number, body, file, size) VALUES (?, ?, ?, ?)"
 _FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = ? AND side = ?"
@@ -88,10 +89,11 @@ class SqliteBox:
         self._put: dict[str, tuple[int, Metadata]] = {}
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
-        row = BoxRow.from_entry(entry)
-        key = (row.metadata.message_id, row.side)
+        key = (entry.message_id, entry.delivery.side.value)
+        if self._connection.execute(_KNOWN, key).fetchone() is not None:
+            return False
         try:
-            inserted = self._connection.execute(_PUT, (*row.new_columns, *key))
+            inserted = self._connection.execute(_PUT, BoxRow.from_entry(entry).new_columns)
         except sqlite3.IntegrityError:
             if self.find_conversation(entry.application, entry.conversation_id) is None:
                 raise
@@ -99,8 +101,6 @@ class SqliteBox:
                 Rule.CONVERSATION_REUSED,
                 f"conversation '{entry.conversation_id}' has a message already",
             ) from None
-        if inserted.rowcount == 0:
-            return False
         number = inserted.lastrowid
         if number is None:
             raise ValueError("the message got no number")

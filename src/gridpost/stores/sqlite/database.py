@@ -23,7 +23,7 @@ LOCK = "lock"
 
 # With FULL, COMMIT returns after the write-ahead log is on the disk; with NORMAL it would not.
 DURABILITY = "PRAGMA synchronous = FULL"
-_WRITER = (
+WRITER_PRAGMAS = (
     DURABILITY,
     "PRAGMA foreign_keys = ON",
     # Savepoints keep old pages in memory instead of in a temporary file.
@@ -36,7 +36,8 @@ _WRITER = (
     "PRAGMA secure_delete = FAST",
 )
 _BUSY_SECONDS = 10.0
-_STATEMENTS = 256
+# Statements over many rows are one for each number of rows.
+_STATEMENTS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def open_folder(
         connection.execute("PRAGMA page_size = 8192")
         if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise Refusal(Rule.INTERNAL, f"{folder} cannot hold a write-ahead log")
-        for pragma in _WRITER:
+        for pragma in WRITER_PRAGMAS:
             connection.execute(pragma)
         migrate(connection, migrations)
         return Opened(connection, contents, _identity(connection, component))

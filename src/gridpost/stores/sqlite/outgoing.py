@@ -34,7 +34,8 @@ _ENQUEUE = """
         (message_id, message, metadata, body, file, size, route, expires_at, priority)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-# Two halves, each in the order of an index: those never postponed, and those whose time has come.
+# Two halves: those never postponed, and those whose time has come. The second is read by time and
+# then put in order; where many are due at once, as after a long silence of a peer, in order.
 _DUE = """
     SELECT number, size FROM (
         SELECT number, size, priority FROM (
@@ -46,14 +47,22 @@ _DUE = """
         )
         UNION ALL
         SELECT number, size, priority FROM (
-            SELECT number, size, priority FROM outgoing INDEXED BY outgoing_postponed
-            WHERE due_at <= :now AND expires_at > :now
+            SELECT number, size, priority FROM outgoing INDEXED BY {index}
+            WHERE due_at IS NOT NULL AND due_at <= :now AND expires_at > :now
                 AND number NOT IN (SELECT value FROM json_each(:under_way))
                 AND route NOT IN (SELECT value FROM json_each(:closed))
             ORDER BY priority DESC, number LIMIT :limit
         )
     )
     ORDER BY priority DESC, number LIMIT :limit
+"""
+_FEW_DUE = _DUE.format(index="outgoing_postponed")
+_MANY_DUE = _DUE.format(index="outgoing_postponed_in_order")
+_MANY = 1_000
+_COUNT_DUE = f"""
+    SELECT count(*) FROM (
+        SELECT 1 FROM outgoing INDEXED BY outgoing_postponed WHERE due_at <= ? LIMIT {_MANY}
+    )
 """
 _READ = f"""
     SELECT o.number, o.route, o.expires_at, o.priority, o.attempts, o.due_at, o.metadata,
@@ -154,10 +163,12 @@ def due(
     closed: Collection[Route],
     max_bytes: int,
 ) -> list[Outgoing]:
+    at = to_microseconds(now)
+    (count,) = connection.execute(_COUNT_DUE, (at,)).fetchone()
     found = connection.execute(
-        _DUE,
+        _FEW_DUE if count < _MANY else _MANY_DUE,
         {
-            "now": to_microseconds(now),
+            "now": at,
             "limit": limit,
             "under_way": write_json(list(under_way)),
             "closed": write_json([str(route) for route in closed]),

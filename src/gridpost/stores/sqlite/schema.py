@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.sqlite.directory_client import TABLES as DIRECTORY_CLIENT
+from gridpost.stores.sqlite.directory_client import DIRECTORY_CLIENT
 from gridpost.stores.sqlite.directory_schema import COMPONENT_DIRECTORY
 
 # What the standards call a message is a row of `message` with its `content` and its `trace`. Each
@@ -153,6 +153,10 @@ _FIRST = (
     """
     CREATE INDEX outgoing_postponed ON outgoing (due_at, expires_at, priority)
     WHERE due_at IS NOT NULL
+    """,
+    """
+    CREATE INDEX outgoing_postponed_in_order
+    ON outgoing (priority DESC, number, due_at, expires_at) WHERE due_at IS NOT NULL
     """,
     "CREATE UNIQUE INDEX outgoing_by_file ON outgoing (file) WHERE file IS NOT NULL",
     """

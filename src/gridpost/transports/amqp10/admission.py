@@ -95,6 +95,8 @@ class ServerConnection(AmqpConnection):
             self._server.count_in(self, self.admission)
         except Refusal as refusal:
             self._refusal = refusal
+        if self._closed and self.admission is not None:
+            self.admission.handler.on_closed()
         if self._closing:
             return
         self.stream.write(self._sasl.decide(accepted=True))

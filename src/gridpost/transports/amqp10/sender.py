@@ -213,6 +213,9 @@ class Sender(Link):
         handler, self._handler = self._handler, None
         self.connection.portioned.discard(self)
         self.connection.starved.discard(self)
+        if self._parts and self._pn is not None:
+            # AMQP 2.6.14. Closing alone would let what was sent so far pass for the whole message.
+            lib.pn_delivery_abort(lib.pn_link_current(self._pn))
         self._parts = []
         waiting = list(self.open.values())
         self.open.clear()

@@ -132,7 +132,9 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
     metadata = message.metadata
     if metadata.expiration_time is None:
         raise _missing("absolute-expiry-time")
-    # REPAIRS, Table 5: durable is not listed, but no message may get lost.
+    # First of all: it refuses what no text on the wire can carry.
+    xml = encode_value(metadata_codec.encode(metadata) if metadata_xml is None else metadata_xml)
+    # Table 5 does not list durable, but no message may get lost (see divergences, durable header).
     header = Header(durable=True, ttl=time_to_live(metadata.expiration_time, now))
     properties = Properties(
         message_id=str(metadata.message_id),
@@ -140,15 +142,13 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
         correlation_id=_correlation_id(metadata),
         absolute_expiry_time=Timestamp(metadata.expiration_time.milliseconds),
     )
-    application = _encode_application_properties(metadata)
-    xml = encode_value(metadata_codec.encode(metadata) if metadata_xml is None else metadata_xml)
     size = binary_head(len(message.body))
     content = len(xml) + len(size) + len(message.body)
     return b"".join(
         (
             encode_header(header),
             encode_properties(properties),
-            application,
+            _encode_application_properties(metadata),
             b"\x00\x53\x76",
             compound_head(LIST32, 2, content),
             xml,
@@ -168,9 +168,9 @@ def time_to_live(expiration: Instant, now: datetime) -> int:
 
 def _correlation_id(metadata: Metadata) -> str | None:
     """503 Table 6: only an acknowledgement has one."""
-    return (
-        metadata.related_message_id or None if metadata.internal_type.is_acknowledgement else None
-    )
+    if not metadata.internal_type.is_acknowledgement:
+        return None
+    return metadata.related_message_id or None
 
 
 def _encode_application_properties(metadata: Metadata) -> bytes:
@@ -247,7 +247,7 @@ def read_fields(sections: Sections, limits: AmqpLimits = FIELD_LIMITS) -> Fields
 
 
 def disagreements(fields: Fields, metadata: Metadata) -> Iterator[str]:
-    """The AMQP fields that say something else than the signed metadata (REPAIRS, 6.5.1).
+    """AMQP fields that say something else than the metadata (see divergences, fields that disagree).
 
     An absent optional field says nothing, so it cannot differ.
     """
@@ -308,7 +308,7 @@ def _optional(name: str, value: Value) -> str:
 
 
 def _moment(name: str, value: Value) -> Instant:
-    """An AMQP timestamp, or a date-time as text: REPAIRS, Tables 6 and 7."""
+    """A timestamp, or a date-time as text (see divergences, types of application properties)."""
     if isinstance(value, Timestamp):
         return named(name, Instant.of_milliseconds, value)
     return named(name, Instant.parse, _required(name, value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridpost.stores.sqlite.directory_client import TABLES
+from gridpost.stores.sqlite.directory_client import DIRECTORY_CLIENT
 
 # A queue that was removed keeps its row: ids that arrived in it stay known until they expire.
 _QUEUE = """
@@ -69,7 +69,7 @@ _FIRST = (
     ) STRICT
     """,
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
-    *TABLES,
+    *DIRECTORY_CLIENT,
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-# Few sizes, so that SQLite's prepared statements are found again.
-_SIZES = (128, 32, 8, 1)
+# Every size up to this one is a statement of its own, prepared once: see `cached_statements`.
+MAX_ROWS = 64
 
 
 def insert_rows(
@@ -48,9 +48,9 @@ def _in(head: str, count: int) -> str:
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    at, left = 0, len(rows)
-    for size in _SIZES:
-        while left >= size:
-            yield rows[at : at + size]
-            at += size
-            left -= size
+    if len(rows) <= MAX_ROWS:
+        if rows:
+            yield rows
+        return
+    for at in range(0, len(rows), MAX_ROWS):
+        yield rows[at : at + MAX_ROWS]

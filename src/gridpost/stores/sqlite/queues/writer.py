@@ -66,7 +66,6 @@ class Writer:
         """Do everything; the files whose messages are gone once this is committed."""
         puts: list[tuple[Put, Staged | None]] = []
         removed: list[int] = []
-        rows = []
         for operation, staged in group:
             kind = type(operation)
             if kind is Put:
@@ -93,11 +92,10 @@ class Writer:
             self._put(puts, now)
         doomed = self._remove(removed)
         # After the puts: only now it is known which of them are duplicates.
-        for operation, _ in group:
-            if type(operation) is Put and operation.duplicate and operation.duplicate_row:
-                rows.append(operation.duplicate_row)
-            else:
-                rows.append(operation.row)
+        rows = [
+            operation.written() if type(operation) is Put else operation.row
+            for operation, _ in group
+        ]
         self._write_down([journal_rows.write(row) for row in rows])
         return doomed
 
