@@ -52,9 +52,9 @@ class LiveClock:
 
 
 @cache
-def authentication(code: str, kind: CertificateKind = CertificateKind.AUTHENTICATION) -> tuple[
-    Certificate, TlsCredentials
-]:
+def authentication(
+    code: str, kind: CertificateKind = CertificateKind.AUTHENTICATION
+) -> tuple[Certificate, TlsCredentials]:
     """A certificate that opens connections (or one of another kind), and what TLS needs of it."""
     ring = MemoryKeyring()
     span = (START - timedelta(days=1), START + timedelta(days=365))

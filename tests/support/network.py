@@ -132,7 +132,7 @@ class Network:
         token = await cli("directory", "token", "alice")
         self._token = token["token"]
         self._hash = (await cli("endpoint", "password", GRIDPOST_NEW_PASSWORD=API_PASSWORD))["hash"]
-        (certificate,) = [p for p in root.glob("*.pem")]
+        (certificate,) = root.glob("*.pem")
         self.directory.file.write_text(
             'component = "component-directory"\ncode = "CD-1"\nhome = "cd"\n'
             f'roots = ["{certificate}"]\n{CONTACT}'
@@ -183,13 +183,15 @@ class Network:
         await self.enrol("broker", code, file)
         return self.components[code]
 
-    async def endpoint(self, code: str, *paths: str, direct: bool = False, more: str = "") -> Running:
+    async def endpoint(
+        self, code: str, *paths: str, direct: bool = False, more: str = ""
+    ) -> Running:
         """`paths` are written as PATH, or TYPE=PATH."""
         port = self.ports[code] = free_port()
         file = self.folder / f"{code}.toml"
         text = (
             f'component = "endpoint"\ncode = "{code}"\nhome = "{code}"\ndrain = "5s"\n'
-            f'{more}{CONTACT}[api]\nport = {port}\n[operations]\nport = {free_port()}\n'
+            f"{more}{CONTACT}[api]\nport = {port}\n[operations]\nport = {free_port()}\n"
             '[synchronisation]\ncycle = "500ms"\n'
             f'[users.app]\npassword = "{self._hash}"\n'
         )
@@ -243,7 +245,9 @@ async def network(folder: Path) -> AsyncIterator[Network]:
         await found.close()
 
 
-async def until_status(api: AsyncEndpoint, message_id: str, *wanted: str, seconds: float = 20) -> str:
+async def until_status(
+    api: AsyncEndpoint, message_id: str, *wanted: str, seconds: float = 20
+) -> str:
     async with asyncio.timeout(seconds):
         while True:
             status = (await api.status(message_id)).status

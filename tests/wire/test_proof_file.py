@@ -52,7 +52,9 @@ async def test_a_recipient_can_prove_who_issued_the_message() -> None:
 async def test_the_directory_entries_used_are_in_it_with_their_content_id() -> None:
     file = await exported()
     assert {entry.code for entry in file.entries} == {"E1", "E2", "CD-1"}
-    assert all(entry.content_id and entry.content_id.encode() in entry.document for entry in file.entries)
+    assert all(
+        entry.content_id and entry.content_id.encode() in entry.document for entry in file.entries
+    )
 
 
 async def test_a_changed_document_is_not_proven() -> None:
