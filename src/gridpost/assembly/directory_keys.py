@@ -21,7 +21,7 @@ from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.component_directory.authority import Authority
-from gridpost.services.component_directory.office import NewKey
+from gridpost.services.component_directory.papers import NewKey
 from gridpost.stores.keys import rsa_operations
 from gridpost.stores.keys.files import FileKeyring
 from gridpost.wire.x509 import (

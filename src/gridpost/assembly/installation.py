@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gridpost.core.https import TlsCredentials
-from gridpost.services.component_directory.office import InstallationKit
+from gridpost.services.component_directory.papers import InstallationKit
 from gridpost.services.component_directory.publication import Publication
 from gridpost.wire.directory import InstallationBundle, encode_bundle
 from gridpost.wire.x509 import KeyBundle, write_pkcs12

@@ -30,7 +30,8 @@ from gridpost.services.component_directory.authority import Authority
 from gridpost.services.component_directory.entries import Entries
 from gridpost.services.component_directory.gatekeeper import Gatekeeper
 from gridpost.services.component_directory.metrics import DirectoryMetrics
-from gridpost.services.component_directory.office import NewKey, RegistryOffice
+from gridpost.services.component_directory.office import RegistryOffice
+from gridpost.services.component_directory.papers import NewKey
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.settings import DirectorySettings
 from gridpost.stores.keys.memory import MemoryKeyring

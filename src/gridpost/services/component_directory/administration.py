@@ -31,7 +31,8 @@ from gridpost.services.component_directory.admin_access import Administrators
 from gridpost.services.component_directory.answers import status_of
 from gridpost.services.component_directory.authority import fingerprint
 from gridpost.services.component_directory.metrics import DirectoryMetrics
-from gridpost.services.component_directory.office import InstallationKit, RegistryOffice
+from gridpost.services.component_directory.office import RegistryOffice
+from gridpost.services.component_directory.papers import InstallationKit
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.wire.directory import MEDIA_TYPE, encode_components

@@ -8,7 +8,7 @@ has committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
@@ -44,6 +44,7 @@ from gridpost.services.component_directory.authority import (
     key_digests,
     ledger_line,
 )
+from gridpost.services.component_directory.papers import Filed, InstallationKit, NewKey
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.settings import Extensions
 from gridpost.wire.x509 import read_certificate
@@ -51,32 +52,6 @@ from gridpost.wire.x509 import read_certificate
 log = structlog.get_logger(__name__)
 
 AUTOMATIC = "automatic approval"
-
-
-@dataclass(frozen=True, slots=True)
-class Filed:
-    """What became of a POST. `repeated`: the same request had been filed before."""
-
-    registration: Registration
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NewKey:
-    """A key pair that was made for somebody else; it is handed over and not kept."""
-
-    private_key: bytes = field(repr=False)
-    spki: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class InstallationKit:
-    """503 cl. 7.6: what an administrator hands over."""
-
-    invitation: Invitation
-    key: NewKey
-    certificate: bytes
-    issuer: bytes
 
 
 class RegistryOffice:

@@ -45,15 +45,3 @@ class SqliteUnit:
     @property
     def entries(self) -> SqliteEntries:
         return SqliteEntries(self._connection)
-
-    @property
-    def directory_copy(self) -> SqliteDirectoryCopy:
-        return SqliteDirectoryCopy(self._connection)
-
-    @property
-    def own_entry(self) -> SqliteOwnEntry:
-        return SqliteOwnEntry(self._connection)
-
-    @property
-    def enrolment(self) -> SqliteEnrolment:
-        return SqliteEnrolment(self._connection)

@@ -163,7 +163,12 @@ class HttpsServer:
         protocol = TlsHttpProtocol(self._config, self._state, self._lifespan.state)
         protocol.owner = self
         protocol.app = _with_tls(self._config.loaded_app, protocol)
-        arrival.hand_over(secured, protocol)
+        try:
+            arrival.hand_over(secured, protocol)
+        except Exception:
+            # A bug of ours costs this connection and nothing else.
+            _log.exception("a connection could not be served")
+            secured.abort()
 
 
 @asynccontextmanager
