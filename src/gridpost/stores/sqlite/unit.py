@@ -6,11 +6,6 @@ import sqlite3
 
 from gridpost.stores.sqlite.bodies import WorkFiles
 from gridpost.stores.sqlite.box import SqliteBox
-from gridpost.stores.sqlite.directory_client import (
-    SqliteDirectoryCopy,
-    SqliteEnrolment,
-    SqliteOwnEntry,
-)
 from gridpost.stores.sqlite.entries import SqliteEntries
 from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
