@@ -6,6 +6,11 @@ import sqlite3
 
 from gridpost.stores.sqlite.bodies import WorkFiles
 from gridpost.stores.sqlite.box import SqliteBox
+from gridpost.stores.sqlite.directory_client import (
+    SqliteDirectoryCopy,
+    SqliteEnrolment,
+    SqliteOwnEntry,
+)
 from gridpost.stores.sqlite.entries import SqliteEntries
 from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
@@ -40,3 +45,15 @@ class SqliteUnit:
     @property
     def entries(self) -> SqliteEntries:
         return SqliteEntries(self._connection)
+
+    @property
+    def directory_copy(self) -> SqliteDirectoryCopy:
+        return SqliteDirectoryCopy(self._connection)
+
+    @property
+    def own_entry(self) -> SqliteOwnEntry:
+        return SqliteOwnEntry(self._connection)
+
+    @property
+    def enrolment(self) -> SqliteEnrolment:
+        return SqliteEnrolment(self._connection)
