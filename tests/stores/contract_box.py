@@ -332,6 +332,38 @@ class BoxContract(Contract):
             before = page[-1].number
         assert _ids(seen) == _ids(entries[::-1])
 
+    async def test_routes_are_awaited_until_the_last_message_is_over(self, store: Store) -> None:
+        soon, later = box_entry(), box_entry(expires=EXPIRY + DAY)
+        direct = replace(box_entry(), route=DIRECT)
+        received = box_entry(Side.RECEIVED)
+
+        def work(unit: UnitOfWork) -> None:
+            for entry in (soon, later, direct, received):
+                put(unit, entry)
+
+        await store.run(work)
+        awaited = await store.read(lambda unit: unit.box.awaited(NOW))
+        assert awaited == {soon.route: EXPIRY + DAY, DIRECT: EXPIRY}
+        awaited = await store.read(lambda unit: unit.box.awaited(EXPIRY))
+        assert awaited == {soon.route: EXPIRY + DAY}
+
+        def acknowledged(unit: UnitOfWork) -> None:
+            entry = unit.box.find(Side.SENT, later.message_id)
+            assert entry is not None
+            happen(unit, entry, Event.DELIVERY_ACKNOWLEDGED)
+
+        await store.run(acknowledged)
+        awaited = await store.read(lambda unit: unit.box.awaited(EXPIRY))
+        assert awaited == {soon.route: EXPIRY + DAY}
+
+        def received_too(unit: UnitOfWork) -> None:
+            entry = unit.box.find(Side.SENT, later.message_id)
+            assert entry is not None
+            happen(unit, entry, Event.RECEIVE_ACKNOWLEDGED)
+
+        await store.run(received_too)
+        assert await store.read(lambda unit: unit.box.awaited(EXPIRY)) == {}
+
 
 def _found(unit: UnitOfWork, side: Side, message_id: str) -> BoxEntry:
     entry = unit.box.find(side, message_id)

@@ -151,6 +151,32 @@ class OutgoingContract(Contract):
         assert await store.run(lambda unit: unit.box.drop_expired_transfers(EXPIRY)) == 1
         assert _numbers(await store.read(lambda unit: unit.box.outgoing(NOW, 10))) == [later]
 
+    async def test_a_closed_route_is_left_out(self, store: Store) -> None:
+        def work(unit: UnitOfWork) -> tuple[int, int]:
+            entry = box_entry()
+            put(unit, entry)
+            by_broker = unit.box.enqueue(internal(entry), ROUTE, EXPIRY)
+            return by_broker, unit.box.enqueue(internal(entry), DIRECT, EXPIRY)
+
+        by_broker, direct = await store.run(work)
+        found = await store.read(lambda unit: unit.box.outgoing(NOW, 10, closed=[ROUTE]))
+        assert _numbers(found) == [direct]
+        found = await store.read(lambda unit: unit.box.outgoing(NOW, 10, closed=[DIRECT]))
+        assert _numbers(found) == [by_broker]
+        found = await store.read(lambda unit: unit.box.outgoing(NOW, 10, closed=[ROUTE, DIRECT]))
+        assert found == []
+
+    async def test_a_route_that_opens_makes_its_postponed_transfers_due(self, store: Store) -> None:
+        first, second = await _enqueue(store), await _enqueue(store)
+        later = NOW + HOUR / 2
+        await store.run(lambda unit: unit.box.postpone(first, later))
+        assert await store.run(lambda unit: unit.box.hasten(DIRECT)) == 0
+        assert _numbers(await store.read(lambda unit: unit.box.outgoing(NOW, 10))) == [second]
+        assert await store.run(lambda unit: unit.box.hasten(ROUTE)) == 1
+        found = await store.read(lambda unit: unit.box.outgoing(NOW, 10))
+        assert [(f.number, f.attempts) for f in found] == [(first, 1), (second, 0)]
+        assert await store.read(lambda unit: unit.box.next_due(NOW)) is None
+
     async def test_transfers_under_way_are_left_out(self, store: Store) -> None:
         numbers = [await _enqueue(store) for _ in range(4)]
         found = await store.read(

@@ -84,6 +84,7 @@ def test_the_clock_of_retention_is_that_of_the_core(entry: BoxEntry, now: dateti
 
 def test_expiry_moves_exactly_what_is_neither_final_nor_delivered() -> None:
     assert frozenset(State) - EXPIRING_STATES == {
+        # Never stored: their first event happens in the same transaction.
         State.SENDING,
         State.ARRIVING,
         State.DELIVERED,

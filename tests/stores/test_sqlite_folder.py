@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -219,6 +221,35 @@ async def test_a_staged_content_can_be_put_once(folder: Path) -> None:
         await store.run(lambda unit: unit.box.put(box_entry(), document))
     await store.close()
     assert len(_contents(folder)) == 1
+
+
+async def test_staging_that_is_cancelled_or_outlives_the_store_leaves_no_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore.open(folder, "E1")
+    writing, gate = threading.Event(), threading.Event()
+    write = store._bodies._write
+
+    def slow(part: Path, content: bytes) -> None:
+        writing.set()
+        assert gate.wait(30)
+        write(part, content)
+
+    monkeypatch.setattr(store._bodies, "_write", slow)
+
+    async def stage() -> None:
+        async with store.staged(LARGE):
+            pytest.fail("cancelled before")
+
+    task = asyncio.ensure_future(stage())
+    await asyncio.to_thread(writing.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.set()
+    async with store.staged(LARGE):
+        await store.close()
+    assert _contents(folder) == []
 
 
 async def test_a_file_goes_after_the_row_that_named_it(folder: Path) -> None:

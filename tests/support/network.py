@@ -132,7 +132,7 @@ class Network:
         token = await cli("directory", "token", "alice")
         self._token = token["token"]
         self._hash = (await cli("endpoint", "password", GRIDPOST_NEW_PASSWORD=API_PASSWORD))["hash"]
-        (certificate,) = [p for p in root.glob("*.pem")]
+        (certificate,) = root.glob("*.pem")
         self.directory.file.write_text(
             'component = "component-directory"\ncode = "CD-1"\nhome = "cd"\n'
             f'roots = ["{certificate}"]\n{CONTACT}'

@@ -25,6 +25,7 @@ from gridpost.assembly.endpoint_configuration import (
     read_endpoint_configuration,
 )
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.file_watch import watch_file
 from gridpost.core.component import ComponentType
 from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode
@@ -115,7 +116,7 @@ async def endpoint_parts(
 
 @asynccontextmanager
 async def running_endpoint(
-    configuration: EndpointConfiguration, *, clock: Clock | None = None
+    configuration: EndpointConfiguration, *, clock: Clock | None = None, file: Path | None = None
 ) -> AsyncIterator[RunningEndpoint]:
     """Runs until the block ends: channels close first, then transfers finish, then the store."""
     async with AsyncExitStack() as stack:
@@ -169,6 +170,13 @@ async def running_endpoint(
         )
         api_port = await stack.enter_async_context(_api(configuration, core))
         stack.callback(core.events.close)
+        if file is not None:
+
+            async def reload() -> None:
+                await core.reconfigure(read_endpoint_configuration(file), CONFIGURATION_FILE)
+
+            watching = asyncio.create_task(watch_file(file, reload))
+            stack.push_async_callback(_ended, watching)
         log.info(
             "listening",
             api_port=api_port,
@@ -185,7 +193,7 @@ async def run_endpoint(file: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_endpoint(read_endpoint_configuration(file)) as running:
+    async with running_endpoint(read_endpoint_configuration(file), file=file) as running:
         waiting = asyncio.create_task(stop.wait())
         # A duty that ends is a programming error: it must end the process, not hide.
         await asyncio.wait([waiting, running.service], return_when=asyncio.FIRST_COMPLETED)

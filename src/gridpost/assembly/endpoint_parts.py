@@ -6,6 +6,7 @@ from typing import Any
 
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.core.identifiers import ComponentCode
+from gridpost.core.journal import AdministrationRow
 from gridpost.core.ports import Clock, KeyCabinet, Store
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.arrival import Arrival
@@ -41,6 +42,7 @@ class EndpointCore:
         client_chain: ClientChain,
     ) -> None:
         self._client = client
+        self._configuration = configuration
         context = EndpointContext(
             ComponentCode(configuration.code),
             store,
@@ -65,7 +67,7 @@ class EndpointCore:
             self.inbound,
             dial,
             settings=configuration.line_settings(),
-            own_paths=configuration.paths_of,
+            own_paths=lambda: self._configuration.paths_of(),
         )
         self.dispatcher = Dispatcher(
             context,
@@ -92,6 +94,23 @@ class EndpointCore:
             self.events,
             client_chain,
         )
+
+    async def reconfigure(self, configuration: EndpointConfiguration, by: str) -> None:
+        """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
+        await self._client.configuration.change(configuration.entry(), by=by)
+        before, self._configuration = self._configuration, configuration
+        self.context.settings = configuration.settings()
+        self.api.users = Users(configuration.users_of())
+        self.lines.wake()
+        row = AdministrationRow(
+            self.context.clock.now(),
+            actor=by,
+            action="settings changed",
+            target=configuration.code,
+            before=_told(before),
+            after=_told(configuration),
+        )
+        await self.context.store.run(lambda work: work.journal.append(row))
 
     def directory_changed(self) -> None:
         """503 cl. 6.4 and 8.6: lines and visitors are looked at again."""
@@ -134,6 +153,11 @@ class EndpointCore:
             }
             for view in self.lines.views()
         ]
+
+
+def _told(configuration: EndpointConfiguration) -> str:
+    """What an auditor may read: no secrets, and no hashes of them."""
+    return configuration.model_dump_json(exclude={"keys": True, "users": {"__all__": {"password"}}})
 
 
 def _time(at: Any) -> str | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="An endpoint of IEC 62325-503.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="An endpoint of IEC 62325-503.")
 
 BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"
 NEW_PASSWORD = "GRIDPOST_NEW_PASSWORD"

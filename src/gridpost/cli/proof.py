@@ -10,7 +10,9 @@ import typer
 
 from gridpost.cli import application as shared
 
-app = typer.Typer(no_args_is_help=True, help="Evidence of one message, checked offline.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Evidence of one message, checked offline."
+)
 
 
 @app.command()

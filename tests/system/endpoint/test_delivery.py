@@ -123,6 +123,63 @@ async def test_the_commands_of_an_application_do_the_same(net: Network, tmp_path
     status = await cli("status", sent["messageID"], **secret, **at["E1"])
     assert status["status"] == "RECEIVED"
     trace = await cli("trace", sent["messageID"], **secret, **at["E1"])
-    assert [line["event"] for line in trace["trace"]][0] == "ACCEPT"
+    assert trace["trace"][0]["event"] == "ACCEPT"
     explained = await cli("explain", sent["messageID"], **secret, **at["E1"])
     assert explained["mustAct"] == "nobody"
+
+
+async def test_explain_names_the_broker_that_is_down_and_delivery_goes_on_when_it_is_back(
+    net: Network,
+) -> None:
+    await net.components["B1"].kill()
+    async with net.api("E1") as sender:
+        message_id = await sender.send("E2", "LATER", b"wait for it")
+        async with asyncio.timeout(20):
+            while (explained := await sender.explain(message_id)).must_act == "nobody":
+                await asyncio.sleep(0.1)
+        assert explained.must_act == "the operator of the broker"
+        assert "B1" in explained.summary
+        await net.components["B1"].start()
+        await until_status(sender, message_id, "DELIVERED", seconds=90)
+
+
+@pytest.mark.req("503-4.4.3-c", component="endpoint")
+async def test_messages_flow_while_the_directory_is_down(net: Network) -> None:
+    await net.directory.kill()
+    async with net.api("E1") as sender:
+        message_id = await sender.send("E2", "A01", b"without a directory")
+        await until_status(sender, message_id, "DELIVERED")
+    await net.directory.start()
+
+
+@pytest.mark.req("503-4.4.2-b")
+async def test_a_changed_path_leads_later_messages_another_way(net: Network) -> None:
+    file = net.components["E2"].file
+    before = file.read_text(encoding="utf-8")
+    changed = before + '[[paths]]\nmessage_type = "MOVED"\npath = "DIRECT"\n'
+    async with net.api("E1") as sender:
+        first = await sender.send("E2", "MOVED", b"x")
+        assert (await sender.status(first)).route == "INDIRECT:B1"
+        part = file.with_suffix(".part")
+        part.write_text(changed, encoding="utf-8")
+        part.rename(file)
+        async with asyncio.timeout(60):
+            while True:
+                later = await sender.send("E2", "MOVED", b"x")
+                if (await sender.status(later)).route == "DIRECT":
+                    break
+                await asyncio.sleep(0.2)
+        await until_status(sender, later, "DELIVERED")
+        await until_status(sender, first, "DELIVERED")
+
+
+async def test_an_orderly_stop_ends_cleanly_and_a_restart_goes_on(net: Network) -> None:
+    async with net.api("E1") as sender:
+        ids = [await sender.send("E2", "A01", b"%d" % number) for number in range(20)]
+    running = net.components["E1"]
+    assert await running.stop() == 0
+    assert running.logged("stopping")
+    await running.start()
+    async with net.api("E1") as sender:
+        for message_id in ids:
+            await until_status(sender, message_id, "DELIVERED")

@@ -48,8 +48,10 @@ class EndpointSettings:
         return any(matches(pattern, message_type) for pattern in self.journalled_content)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndpointContext:
+    """Only `settings` changes while the endpoint runs: everybody asks for it at each use."""
+
     code: ComponentCode
     store: Store
     keyring: Keyring

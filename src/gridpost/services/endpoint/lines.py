@@ -161,6 +161,8 @@ class Lines:
                 await line.close()
                 if moved:
                     self._wake.set()
+                # What waited for this line has to ask for a new one.
+                self.on_open(self._route(code))
 
     def _enqueued(self, route: Route, receiver: ComponentCode) -> None:
         if route.broker is None:
@@ -200,6 +202,9 @@ class Lines:
             raise Refusal(Rule.UNREACHABLE, f"{code} publishes no address")
         return component
 
+    def _route(self, code: ComponentCode) -> Route:
+        return Route(code) if self._is_broker(code) else DIRECT
+
     def _is_broker(self, code: ComponentCode) -> bool:
         component = self._context.directory().find(code, self._context.clock.now())
         return component is not None and component.type is ComponentType.BROKER
@@ -207,7 +212,7 @@ class Lines:
     def _changed(self, line: Line) -> None:
         if line.connected:
             log.info("line open", peer=line.code)
-            self.on_open(Route(line.code) if self._is_broker(line.code) else DIRECT)
+            self.on_open(self._route(line.code))
         else:
             log.warning("line closed", peer=line.code, reason=line.why)
 

@@ -26,9 +26,9 @@ from gridpost.stores.values import to_microseconds
 Parameters = Sequence[object] | Mapping[str, object]
 
 _KNOWN = """
-    SELECT 1 FROM message WHERE message_id = ?1 AND side = ?2
+    SELECT 1 FROM message WHERE message_id = ? AND side = ?
     UNION ALL
-    SELECT 1 FROM remnant WHERE message_id = ?1 AND side = ?2
+    SELECT 1 FROM remnant WHERE message_id = ? AND side = ?
 """
 _PUT = f"""
     INSERT INTO message ({", ".join(NEW_COLUMNS)}) VALUES ({", ".join("?" * len(NEW_COLUMNS))})
@@ -42,9 +42,9 @@ _FIND_CONVERSATION = f"""
 _CONTENT = """
     SELECT body, file, size FROM content
     WHERE number = (
-        SELECT number FROM message WHERE message_id = ?1 AND side = ?2
+        SELECT number FROM message WHERE message_id = ? AND side = ?
         UNION ALL
-        SELECT number FROM remnant WHERE message_id = ?1 AND side = ?2
+        SELECT number FROM remnant WHERE message_id = ? AND side = ?
     )
 """
 _STATE = f"""
@@ -56,7 +56,7 @@ _MOVE = f"""
 """
 _TRACE = """
     INSERT INTO trace (message, line, at, event, state, moved, detail, acknowledgement_id)
-    SELECT ?1, 1 + coalesce(max(line), 0), ?2, ?3, ?4, ?5, ?6, ?7 FROM trace WHERE message = ?1
+    SELECT ?, 1 + coalesce(max(line), 0), ?, ?, ?, ?, ?, ? FROM trace WHERE message = ?
 """
 _TRACE_OF = f"""
     SELECT {", ".join(f"t.{column}" for column in TraceRow._fields)}
@@ -90,7 +90,7 @@ class SqliteBox:
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
         key = (entry.message_id, entry.delivery.side.value)
-        if self._connection.execute(_KNOWN, key).fetchone() is not None:
+        if self._connection.execute(_KNOWN, key * 2).fetchone() is not None:
             return False
         try:
             inserted = self._connection.execute(_PUT, BoxRow.from_entry(entry).new_columns)
@@ -116,7 +116,7 @@ class SqliteBox:
         return self._entry(_FIND_CONVERSATION, (conversation_id, application))
 
     def content(self, side: Side, message_id: str) -> bytes | None:
-        found = self._connection.execute(_CONTENT, (message_id, side.value)).fetchone()
+        found = self._connection.execute(_CONTENT, (message_id, side.value) * 2).fetchone()
         return None if found is None else self._files.load(Kept._make(found))
 
     def move(self, side: Side, decision: Decision) -> None:
@@ -128,7 +128,7 @@ class SqliteBox:
         after = StateRow.from_delivery(delivery)
         if after != tuple(before):
             self._connection.execute(_MOVE, (*after, number))
-        self._connection.execute(_TRACE, (number, *TraceRow.from_entry(decision.entry)))
+        self._connection.execute(_TRACE, (number, *TraceRow.from_entry(decision.entry), number))
 
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
         rows = self._connection.execute(_TRACE_OF, (message_id, side.value)).fetchall()

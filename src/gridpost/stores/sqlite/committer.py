@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -144,8 +145,9 @@ class Committer:
 
     def _abandon(self, group: Iterable[_Job], error: Exception) -> None:
         """The transaction failed as a whole: none of it happened, and everybody is told so."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
         cause = (
             error.__cause__ if isinstance(error, _TransactionLost) and error.__cause__ else error
         )

@@ -21,10 +21,10 @@ _READ = """
     WHERE sequence > ? ORDER BY sequence LIMIT ?
 """
 _EXPORTED = f"SELECT exported, {_LAST} FROM journal_state"
-_MARK_EXPORTED = "UPDATE journal_state SET exported = ?1 WHERE exported < ?1"
+_MARK_EXPORTED = "UPDATE journal_state SET exported = max(exported, ?)"
 _OLDEST = "SELECT sequence, at FROM journal ORDER BY sequence LIMIT ?"
 _DELETE = "DELETE FROM journal WHERE sequence <= ?"
-_MARK_PRUNED = "UPDATE journal_state SET pruned = ?1 WHERE pruned < ?1"
+_MARK_PRUNED = "UPDATE journal_state SET pruned = max(pruned, ?)"
 
 
 class SqliteJournal:

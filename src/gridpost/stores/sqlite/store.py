@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,12 +102,17 @@ class SqliteStore:
         if len(content) <= self._bodies.threshold:
             yield content
             return
-        loop = asyncio.get_running_loop()
-        staged = await loop.run_in_executor(self._files, self._stage, content)
+        writing = self._files.submit(self._stage, content)
+        try:
+            staged = await asyncio.wrap_future(writing)
+        except asyncio.CancelledError:
+            # The thread goes on; nobody will use what it writes.
+            writing.add_done_callback(self._discard_written)
+            raise
         try:
             yield staged
         finally:
-            self._files.submit(self._bodies.discard, staged)
+            self._discard(staged)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
@@ -117,6 +122,17 @@ class SqliteStore:
             return self._bodies.stage(content)
         except OSError as error:
             raise refusal_of(error) or error from error
+
+    def _discard_written(self, writing: Future[Staged]) -> None:
+        if not writing.cancelled() and writing.exception() is None:
+            self._bodies.discard(writing.result())
+
+    def _discard(self, staged: Staged) -> None:
+        try:
+            self._files.submit(self._bodies.discard, staged)
+        except RuntimeError:
+            # The store was closed inside the block.
+            self._bodies.discard(staged)
 
     def _read(self, work: Callable[[SqliteUnit], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)

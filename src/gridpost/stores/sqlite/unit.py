@@ -31,18 +31,6 @@ class SqliteUnit:
         self.journal = SqliteJournal(connection)
 
     @property
-    def directory_copy(self) -> SqliteDirectoryCopy:
-        return SqliteDirectoryCopy(self._connection)
-
-    @property
-    def own_entry(self) -> SqliteOwnEntry:
-        return SqliteOwnEntry(self._connection)
-
-    @property
-    def enrolment(self) -> SqliteEnrolment:
-        return SqliteEnrolment(self._connection)
-
-    @property
     def registrations(self) -> SqliteRegistrations:
         return SqliteRegistrations(self._connection)
 
@@ -57,3 +45,15 @@ class SqliteUnit:
     @property
     def entries(self) -> SqliteEntries:
         return SqliteEntries(self._connection)
+
+    @property
+    def directory_copy(self) -> SqliteDirectoryCopy:
+        return SqliteDirectoryCopy(self._connection)
+
+    @property
+    def own_entry(self) -> SqliteOwnEntry:
+        return SqliteOwnEntry(self._connection)
+
+    @property
+    def enrolment(self) -> SqliteEnrolment:
+        return SqliteEnrolment(self._connection)
