@@ -168,6 +168,15 @@ async def test_expired_messages_go_and_are_written_down(store: QueueStore) -> No
     assert [r.row.outcome for r in rows] == ["accepted", "accepted", "expired"]  # type: ignore[attr-defined]
 
 
+async def test_an_expired_message_on_hold_is_counted_apart(store: QueueStore) -> None:
+    one = put(message=queued(expires=timedelta(minutes=1)))
+    await commit(store, one)
+    await commit(store, Hold("E2", one.message, "unreadable", row()))
+    (dropped,) = await store.drop_expired(NOW + timedelta(minutes=1), ALL)
+    assert (dropped.queue, dropped.numbers, dropped.held) == ("E2", frozenset(), 1)
+    assert await store.remove("E2")
+
+
 async def test_a_failed_delivery_is_counted(store: QueueStore) -> None:
     one = put()
     await commit(store, one)

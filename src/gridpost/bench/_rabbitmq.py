@@ -6,6 +6,7 @@ script is run instead.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -94,6 +95,7 @@ log.file.level = warning
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _end_mapper(folder)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:
@@ -107,9 +109,18 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
     raise Refusal(Rule.INTERNAL, "RabbitMQ did not start; its log is in the folder of the bench")
 
 
-def _definitions(queue: str, users: list[str]) -> str:
-    import json
+def _end_mapper(folder: Path) -> None:
+    """Erlang's port mapper detaches itself: it is known by the home that only our node has."""
+    home = f"HOME={folder}".encode()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and home in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                os.kill(int(entry), signal.SIGTERM)
+        except OSError:
+            continue
 
+
+def _definitions(queue: str, users: list[str]) -> str:
     return json.dumps(
         {
             "users": [{"name": u, "password_hash": "", "tags": ""} for u in users],

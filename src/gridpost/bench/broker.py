@@ -86,27 +86,23 @@ def _beside_rabbitmq(site: Site) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _deep(site: Site, depth: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Both sides consume what was queued before them: once all of it, once the head of a lot."""
-    speeds: dict[str, float] = {}
-    resident = 0
-    for name, preload in (("shallow", 0), ("deep", depth)):
-        file = site.prepare(name, preload)
-        with running(file) as server:
-            load = _load(site, server.port)
-            rounds = []
-            for _ in range(ROUNDS):
+    """In a deep queue the consumer gets as many as were sent, but older ones. Both take turns."""
+    speeds: dict[str, list[float]] = {"shallow": [], "deep": []}
+    shallow_file, deep_file = site.prepare("shallow"), site.prepare("deep", depth)
+    with running(shallow_file) as shallow, running(deep_file) as deep:
+        for _ in range(ROUNDS):
+            for name, server in (("shallow", shallow), ("deep", deep)):
                 batch = messages(DEEP_PROBE, KIB)
-                # In a deep queue the consumer gets as many as were sent, but older ones.
-                rounds.append(pass_through(load, batch).per_second)
-            speeds[name] = statistics.median(rounds)
-            resident = server.resident()
+                speeds[name].append(pass_through(_load(site, server.port), batch).per_second)
+        resident = deep.resident()
+    shallow_speed, deep_speed = (statistics.median(speeds[name]) for name in speeds)
     figures = {
-        "shallow_msgs_per_s": speeds["shallow"],
-        "deep_msgs_per_s": speeds["deep"],
+        "shallow_msgs_per_s": shallow_speed,
+        "deep_msgs_per_s": deep_speed,
         "deep_messages": float(depth),
         "deep_resident_mb": resident / 1e6,
     }
-    return figures, {"deep_vs_shallow": speeds["deep"] / speeds["shallow"]}
+    return figures, {"deep_vs_shallow": deep_speed / shallow_speed}
 
 
 @contextmanager

@@ -148,6 +148,8 @@ class Dropped:
 
     queue: str
     numbers: frozenset[int]
+    held: int = 0
+    """How many more were on hold, which a broker does not count among the messages of a queue."""
 
 
 @dataclass(frozen=True, slots=True)

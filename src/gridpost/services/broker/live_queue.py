@@ -341,8 +341,9 @@ class LiveQueue:
         if refusal is not None:
             log.error("delivery not counted", queue=self.code, why=refusal.message)
 
-    def dropped(self, numbers: Iterable[int]) -> None:
-        """The store dropped expired messages."""
+    def dropped(self, numbers: Iterable[int], held: int = 0) -> None:
+        """The store dropped expired messages, and so many more that were on hold."""
+        self.held = max(0, self.held - held)
         gone = set(numbers)
         for message in [m for m in self._window if m.number in gone]:
             self._window.remove(message)
@@ -365,7 +366,7 @@ class LiveQueue:
                 self._drop_content(known)
                 self._count_out(known)
             else:
-                # Behind the window or on hold: what the store counts is right.
+                # Behind the window.
                 self.depth -= 1
         self.depth = max(0, self.depth)
 
@@ -399,10 +400,11 @@ class LiveQueue:
             # Rewound meanwhile: this is not what comes next.
             self.pump()
             return
+        # Only after a rewind can something be read that is elsewhere already.
+        elsewhere = self._under_way.keys() | {number for number, _ in self._returned}
         for message in found:
             self._window_end = message.number
-            known = message.number in self._under_way
-            if not known and all(number != message.number for number, _ in self._returned):
+            if message.number not in elsewhere:
                 self._append(message)
         if not found:
             # Everything up to what was the last number has left meanwhile.

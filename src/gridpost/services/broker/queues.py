@@ -70,11 +70,11 @@ class Queues:
             dropped = await self._context.store.drop_expired(
                 self._context.clock.now(), _EXPIRE_AT_ONCE
             )
-            found = sum(len(one.numbers) for one in dropped)
+            found = sum(len(one.numbers) + one.held for one in dropped)
             for one in dropped:
                 live = self._live.get(one.queue)
                 if live is not None:
-                    live.dropped(one.numbers)
+                    live.dropped(one.numbers, one.held)
             self._context.metrics.left["expired"] += found
             count += found
             if found < _EXPIRE_AT_ONCE:

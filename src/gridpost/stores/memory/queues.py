@@ -153,16 +153,16 @@ class MemoryQueueStore:
     async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:
         dropped = []
         for code, queue in self._queues.items():
-            numbers = set()
-            for place in (queue.ready, queue.held):
+            gone: list[set[int]] = [set(), set()]
+            for place, numbers in zip((queue.ready, queue.held), gone, strict=True):
                 for number, message in list(place.items()):
                     if message.expires_at <= now and limit > 0:
                         limit -= 1
                         del place[number]
                         numbers.add(number)
                         self._journal.append(expired_row(code, message, now))
-            if numbers:
-                dropped.append(Dropped(code, frozenset(numbers)))
+            if any(gone):
+                dropped.append(Dropped(code, frozenset(gone[0]), len(gone[1])))
         return dropped
 
     async def forget(self, now: datetime) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from uuid import UUID
 
 from gridpost.core.queues import Queued, QueueState
 from gridpost.stores.sqlite.queues.files import Staged
@@ -66,7 +65,7 @@ def messages(
             found.append(
                 Queued(
                     number,
-                    str(UUID(bytes=key)),
+                    uuid_text(key),
                     sender,
                     kind,
                     from_microseconds(stored_at),
@@ -80,6 +79,12 @@ def messages(
     finally:
         cursor.close()
     return found
+
+
+def uuid_text(key: bytes) -> str:
+    """What `str(UUID(bytes=key))` gives, in a fraction of the time."""
+    text = key.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def body(connection: sqlite3.Connection, number: int) -> bytes | Staged | None:

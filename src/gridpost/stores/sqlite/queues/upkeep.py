@@ -15,7 +15,7 @@ from gridpost.stores.values import from_microseconds, to_microseconds
 
 _EXPIRED = """
     SELECT message.number, queue.code, message_id, sender, message_type, stored_at, expires_at,
-           size, file
+           size, held IS NOT NULL, file
     FROM message JOIN queue USING (queue) WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 """
 
@@ -54,8 +54,10 @@ def drop_expired(
     by_queue: dict[str, set[int]] = defaultdict(set)
     for_each(connection, "DELETE FROM message WHERE number", [row[0] for row in rows])
     journal = SqliteJournal(connection)
-    for number, queue, key, sender, kind, stored_at, expires_at, size, _ in rows:
-        by_queue[queue].add(number)
+    on_hold: dict[str, int] = defaultdict(int)
+    for number, queue, key, sender, kind, stored_at, expires_at, size, held, _ in rows:
+        by_queue[queue] |= set() if held else {number}
+        on_hold[queue] += held
         message = Queued(
             number,
             str(UUID(bytes=key)),
@@ -66,7 +68,9 @@ def drop_expired(
             size,
         )
         journal.append(expired_row(queue, message, now))
-    dropped = [Dropped(queue, frozenset(numbers)) for queue, numbers in by_queue.items()]
+    dropped = [
+        Dropped(queue, frozenset(numbers), on_hold[queue]) for queue, numbers in by_queue.items()
+    ]
     return dropped, [row[-1] for row in rows if row[-1] is not None]
 
 
