@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridpost.core.links import Attachment, Octets, ProducerHandler
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.amqp10.assembly import Assembly
 from gridpost.transports.amqp10.conditions import render
 from gridpost.transports.amqp10.engine import (
     ACCEPTED,
@@ -139,7 +140,7 @@ class Receiver(Link):
         self.open: dict[Any, Received] = {}
         self._held = 0
         """Deliveries that count against the window; a decided one does not, even if unsettled."""
-        self._parts: bytearray | None = None
+        self._parts: Assembly | None = None
         self._paused = False
         self._handler: ProducerHandler | None = None
         self.max_message_size = connection.limits.max_message_size
@@ -208,7 +209,7 @@ class Receiver(Link):
                 continue
             waiting = lib.pn_delivery_pending(delivery)
             if waiting:
-                here = waiting if self._parts is None else waiting + len(self._parts)
+                here = waiting if self._parts is None else waiting + self._parts.size
                 if here > self.max_message_size:
                     message = f"messages may have {self.max_message_size} octets"
                     self.close(Refusal(Rule.CONTENT_TOO_LARGE, message))
@@ -229,8 +230,7 @@ class Receiver(Link):
             message = ffi.unpack(BUFFERS.scratch, waiting)
             self.connection.ledger.add(waiting)
         else:
-            self._take(waiting)
-            message = memoryview(self._parts or b"")
+            message = self._take(waiting).take()
             self._parts = None
         transaction = None
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL:
@@ -242,7 +242,7 @@ class Receiver(Link):
         self.connection.undecided_octets += len(message)
         received = Received(self, delivery, message, presettled, transaction)
         self.open[delivery] = received
-        if self._credit < 0:
+        if self._credit < 0 and self.connection.holds_peer_to_credit:
             self.close(Refusal(Rule.TRANSFER_LIMIT, "more was transferred than credit was granted"))
             return
         assert self._handler is not None
@@ -251,22 +251,24 @@ class Receiver(Link):
         except Refusal as refusal:
             received.reject(refusal)
 
-    def _take(self, waiting: int) -> None:
+    def _take(self, waiting: int) -> Assembly:
         """Move octets out of proton behind those that are here already."""
         self.connection.ledger.add(waiting)
-        if self._parts is None:
-            self._parts = bytearray()
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = Assembly()
         scratch = BUFFERS.scratch
         while waiting > 0:
-            taken = lib.pn_link_recv(self._pn, scratch, SCRATCH)
+            taken = lib.pn_link_recv(self._pn, scratch, min(SCRATCH, waiting))
             if taken <= 0:
-                return
-            self._parts += ffi.buffer(scratch, taken)
+                break
+            parts.append(ffi.buffer(scratch, taken))
             waiting -= taken
+        return parts
 
     def _drop_parts(self) -> None:
         if self._parts is not None:
-            self.connection.ledger.add(-len(self._parts))
+            self.connection.ledger.add(-self._parts.size)
             self._parts = None
 
     # ------------------------------------------------------------ settlement
