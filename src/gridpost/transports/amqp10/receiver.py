@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from gridpost.core.links import Attachment, Octets, ProducerHandler
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.transports.amqp10.assembly import Assembly
 from gridpost.transports.amqp10.conditions import render
 from gridpost.transports.amqp10.engine import (
     ACCEPTED,
@@ -140,7 +139,7 @@ class Receiver(Link):
         self.open: dict[Any, Received] = {}
         self._held = 0
         """Deliveries that count against the window; a decided one does not, even if unsettled."""
-        self._parts: Assembly | None = None
+        self._parts: bytearray | None = None
         self._paused = False
         self._handler: ProducerHandler | None = None
         self.max_message_size = connection.limits.max_message_size
@@ -209,7 +208,7 @@ class Receiver(Link):
                 continue
             waiting = lib.pn_delivery_pending(delivery)
             if waiting:
-                here = waiting if self._parts is None else waiting + self._parts.size
+                here = waiting if self._parts is None else waiting + len(self._parts)
                 if here > self.max_message_size:
                     message = f"messages may have {self.max_message_size} octets"
                     self.close(Refusal(Rule.CONTENT_TOO_LARGE, message))
@@ -230,7 +229,7 @@ class Receiver(Link):
             message = ffi.unpack(BUFFERS.scratch, waiting)
             self.connection.ledger.add(waiting)
         else:
-            message = self._take(waiting).take()
+            message = memoryview(self._take(waiting))
             self._parts = None
         transaction = None
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL:
@@ -251,24 +250,24 @@ class Receiver(Link):
         except Refusal as refusal:
             received.reject(refusal)
 
-    def _take(self, waiting: int) -> Assembly:
+    def _take(self, waiting: int) -> bytearray:
         """Move octets out of proton behind those that are here already."""
         self.connection.ledger.add(waiting)
         parts = self._parts
         if parts is None:
-            parts = self._parts = Assembly()
+            parts = self._parts = bytearray()
         scratch = BUFFERS.scratch
         while waiting > 0:
             taken = lib.pn_link_recv(self._pn, scratch, min(SCRATCH, waiting))
             if taken <= 0:
                 break
-            parts.append(ffi.buffer(scratch, taken))
+            parts += ffi.buffer(scratch, taken)
             waiting -= taken
         return parts
 
     def _drop_parts(self) -> None:
         if self._parts is not None:
-            self.connection.ledger.add(-self._parts.size)
+            self.connection.ledger.add(-len(self._parts))
             self._parts = None
 
     # ------------------------------------------------------------ settlement
