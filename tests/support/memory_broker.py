@@ -64,8 +64,9 @@ class Producer:
         if broker.on_delivery is not None:
             broker.on_delivery(delivery)
         elif delivery.transaction is not None:
+            message = delivery.message
             broker.transactions[delivery.transaction].append(
-                lambda message=delivery.message: self._queue.put(message)
+                (lambda: self._queue.put(message), lambda: None)
             )
             delivery.accept()
         else:
@@ -102,12 +103,17 @@ class Consumer:
         broker = self._broker
         broker.outcomes.append(outcome)
         if outcome.transaction is not None:
-            broker.transactions[outcome.transaction].append(delivery.settle)
+            broker.transactions[outcome.transaction].append(
+                (delivery.settle, lambda: self._give_back(delivery))
+            )
             return
         if outcome.kind in (OutcomeKind.ACCEPTED, OutcomeKind.REJECTED):
             if not outcome.settled:
                 delivery.settle()
             return
+        self._give_back(delivery)
+
+    def _give_back(self, delivery: SentDelivery) -> None:
         delivery.settle()
         self._queue.messages.appendleft((AGAIN, delivery.context))
         self._queue.pump()
@@ -118,7 +124,7 @@ class Consumer:
 
 
 class Transactions:
-    """Local transactions: what is to be done is a list of calls."""
+    """Local transactions: what is to be done on commit, and on rollback."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -131,15 +137,18 @@ class Transactions:
 
     async def discharge(self, transaction: bytes, *, failed: bool) -> None:
         work = self._broker.transactions.pop(transaction)
-        if failed:
+        if failed or self._broker.commits_fail:
+            for _, roll_back in reversed(work):
+                roll_back()
+            if not failed:
+                raise Refusal(Rule.TRANSACTION_ROLLED_BACK, "the store said no")
             return
-        if self._broker.commits_fail:
-            raise Refusal(Rule.TRANSACTION_ROLLED_BACK, "the store said no")
-        for call in work:
-            call()
+        for commit, _ in work:
+            commit()
 
     def abandon(self, transaction: bytes) -> None:
-        self._broker.transactions.pop(transaction, None)
+        for _, roll_back in reversed(self._broker.transactions.pop(transaction)):
+            roll_back()
         self._broker.abandoned.append(transaction)
 
 
@@ -174,7 +183,9 @@ class MemoryBroker:
     producers: list[Producer] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     settled_by_sender: list[ReceivedDelivery] = field(default_factory=list)
-    transactions: dict[bytes, list[Callable[[], None]]] = field(default_factory=dict)
+    transactions: dict[bytes, list[tuple[Callable[[], None], Callable[[], None]]]] = field(
+        default_factory=dict
+    )
     abandoned: list[bytes] = field(default_factory=list)
     deliveries: int = 0
     keep: int = 1_000_000

@@ -82,14 +82,13 @@ def _main(own: TlsCredentials, limits: AmqpLimits, keep: int, pipe: Any) -> None
     server: AmqpServer
 
     def state() -> State:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return State(
             connections=len(server._connections),
             deliveries=broker.deliveries,
             queued=sum(len(queue.messages) for queue in broker.queues.values()),
-            resident=pages * resource.getpagesize(),
-            peak=usage.ru_maxrss * 1024,
+            resident=_status("VmRSS"),
+            peak=_status("VmHWM"),
             cpu=usage.ru_utime + usage.ru_stime,
         )
 
@@ -114,3 +113,11 @@ def _main(own: TlsCredentials, limits: AmqpLimits, keep: int, pipe: Any) -> None
         await server.close()
 
     asyncio.run(main())
+
+
+def _status(field: str) -> int:
+    """Octets, from /proc: ru_maxrss of a new process starts with that of its parent."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)

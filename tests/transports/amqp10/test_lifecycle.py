@@ -11,6 +11,7 @@ import pytest
 from gridpost.core.links import LinkRefused, OutcomeKind, ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10 import AmqpLimits
+from gridpost.transports.amqp10.engine import lib, set_condition
 from support.amqp_frames import RawPeer, open_
 from support.waiting import eventually
 
@@ -130,3 +131,35 @@ async def test_a_client_notices_a_server_that_fell_silent(setup: Any) -> None:
     server_side._tick = lambda: None
     condition, _ = await connection.lost
     assert condition == "amqp:resource-limit-exceeded"
+
+
+async def test_the_end_of_its_session_by_the_server_ends_a_client_with_the_reason(
+    setup: Any,
+) -> None:
+    """Some brokers refuse a link by ending the session it came on."""
+    connection = await setup.connect()
+    server_side = next(iter(setup.server._connections))
+    await eventually(lambda: server_side._sessions)
+    (session,) = server_side._sessions
+    set_condition(lib.pn_session_condition(session), "amqp:invalid-field", "unknown destination")
+    lib.pn_session_close(session)
+    server_side.touch()
+    assert await connection.lost == ("amqp:invalid-field", "unknown destination")
+
+
+async def test_a_broker_that_sends_a_little_more_than_its_credit_is_borne_with(
+    setup: Any, closed_inbox: Any
+) -> None:
+    """RabbitMQ does that; our own server holds its clients to their credit."""
+    for n in range(10):
+        setup.broker.queues["E1"].put(b"%d" % n)
+    connection = await setup.connect()
+    consumer = await connection.attach_consumer("E1", closed_inbox, credit=5)
+    consumer._link._credit = 3
+    await eventually(lambda: len(closed_inbox.messages) == 5)
+    assert consumer.attached
+    for _ in range(2):
+        for delivery in list(closed_inbox.deliveries):
+            delivery.accept()
+        await asyncio.sleep(0.05)
+    await eventually(lambda: len(closed_inbox.messages) == 10)

@@ -29,7 +29,7 @@ from gridpost.core.links import (
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10.conditions import MESSAGE_SIZE, render
 from gridpost.transports.amqp10.connection import AmqpConnection
-from gridpost.transports.amqp10.engine import lib, read_value
+from gridpost.transports.amqp10.engine import condition_of, lib, read_value
 from gridpost.transports.amqp10.limits import AmqpLimits, Ledger
 from gridpost.transports.amqp10.link import Link
 from gridpost.transports.amqp10.receiver import Receiver
@@ -124,6 +124,9 @@ class ClientConsumer:
 
 class ClientConnection(AmqpConnection):
     """A peer that we went to."""
+
+    # RabbitMQ up to 3.13 counts credit in another process than deliveries, and sends a few too many.
+    holds_peer_to_credit = False
 
     def __init__(
         self, client: AmqpClient, hostname: str, limits: AmqpLimits, container: str
@@ -277,6 +280,10 @@ class ClientConnection(AmqpConnection):
     # ------------------------------------------------------------ the end
 
     def _session_close(self, event: Any) -> None:
+        # Some brokers refuse a link by ending its session.
+        session = lib.pn_event_session(event)
+        said = condition_of(lib.pn_session_remote_condition(session))
+        self._reason = self._reason or said
         super()._session_close(event)
         self._session = None
         self.close()
@@ -350,6 +357,7 @@ class AmqpClient:
             await connection.opened
         except BaseException:
             connection.abort()
+            await connection.lost
             raise
         return connection
 

@@ -37,6 +37,8 @@ _LINK_FLOW: Final = lib.PN_LINK_FLOW
 class AmqpConnection:
     """What servers and clients have in common; `_on_*` is where they differ."""
 
+    holds_peer_to_credit = True
+
     def __init__(self, limits: AmqpLimits, ledger: Ledger, container: str) -> None:
         self.limits = limits
         self.ledger = ledger

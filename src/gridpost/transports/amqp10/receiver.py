@@ -229,8 +229,7 @@ class Receiver(Link):
             message = ffi.unpack(BUFFERS.scratch, waiting)
             self.connection.ledger.add(waiting)
         else:
-            self._take(waiting)
-            message = memoryview(self._parts or b"")
+            message = memoryview(self._take(waiting))
             self._parts = None
         transaction = None
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL:
@@ -242,7 +241,7 @@ class Receiver(Link):
         self.connection.undecided_octets += len(message)
         received = Received(self, delivery, message, presettled, transaction)
         self.open[delivery] = received
-        if self._credit < 0:
+        if self._credit < 0 and self.connection.holds_peer_to_credit:
             self.close(Refusal(Rule.TRANSFER_LIMIT, "more was transferred than credit was granted"))
             return
         assert self._handler is not None
@@ -251,18 +250,20 @@ class Receiver(Link):
         except Refusal as refusal:
             received.reject(refusal)
 
-    def _take(self, waiting: int) -> None:
+    def _take(self, waiting: int) -> bytearray:
         """Move octets out of proton behind those that are here already."""
         self.connection.ledger.add(waiting)
-        if self._parts is None:
-            self._parts = bytearray()
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = bytearray()
         scratch = BUFFERS.scratch
         while waiting > 0:
-            taken = lib.pn_link_recv(self._pn, scratch, SCRATCH)
+            taken = lib.pn_link_recv(self._pn, scratch, min(SCRATCH, waiting))
             if taken <= 0:
-                return
-            self._parts += ffi.buffer(scratch, taken)
+                break
+            parts += ffi.buffer(scratch, taken)
             waiting -= taken
+        return parts
 
     def _drop_parts(self) -> None:
         if self._parts is not None:

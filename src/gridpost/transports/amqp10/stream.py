@@ -70,6 +70,7 @@ class Stream(asyncio.BufferedProtocol):
         self._ready = False
         self._paused = False
         self._closing = False
+        self._error: Exception | None = None
         self._abort: asyncio.TimerHandle | None = None
         self.writable = False
         self.address = ""
@@ -136,7 +137,7 @@ class Stream(asyncio.BufferedProtocol):
         if self._abort is not None:
             self._abort.cancel()
             self._abort = None
-        self._user.stream_lost(exc)
+        self._user.stream_lost(self._error or exc)
 
     # ------------------------------------------------------------ from the user
 
@@ -242,25 +243,8 @@ class Stream(asyncio.BufferedProtocol):
         """Tell the peer by a TLS alert, when OpenSSL has made one, and leave."""
         if self._transport is None or self._closing:
             return
-        self._closing = True
+        self._error = error
         self._put(self._outgoing.read())
+        self._closing = True
         self._transport.close()
         self._abort = self._loop.call_later(self._close_seconds, self._transport.abort)
-        # Not from here: this may be in the middle of the user's own write.
-        self._loop.call_soon(self._user.stream_lost, error)
-        self._user = _NOBODY
-
-
-class _Nobody:
-    """Takes what still happens on a stream that was lost."""
-
-    def stream_ready(self, chain: tuple[bytes, ...]) -> None: ...
-
-    def stream_data(self, octets: memoryview) -> None: ...
-
-    def stream_writable(self) -> None: ...
-
-    def stream_lost(self, error: Exception | None) -> None: ...
-
-
-_NOBODY: Final = _Nobody()
