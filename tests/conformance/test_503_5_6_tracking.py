@@ -213,6 +213,7 @@ async def test_a_receive_acknowledgement_waits_for_a_verified_delivery_acknowled
     assert "no verified DELIVERY" in (await world["E1"].trace(unproven))[-1].detail
 
 
+@pytest.mark.req("503-5.6.2-a", component="endpoint")
 @pytest.mark.req("503-5.6.2-b")
 async def test_the_sender_notes_its_own_events_and_the_recipient_sends_acknowledgements() -> None:
     world = World()

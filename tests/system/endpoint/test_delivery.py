@@ -15,7 +15,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.mark.req("503-4.4.1-a", component="endpoint")
 @pytest.mark.req("503-4.5.1-a")
+@pytest.mark.req("503-5.3-b", component="endpoint")
+@pytest.mark.req("503-5.3-b", component="component-directory")
 async def test_a_document_reaches_the_application_of_another_endpoint(net: Network) -> None:
+    """E1 knows E2's message-path only because E2 pushed it and the directory published it."""
     async with net.api("E1") as sender, net.api("E2") as recipient:
         message_id = await sender.send("E2", "A01", b"<schedule/>", ba_message_id="plan-1")
         await until_status(sender, message_id, "DELIVERED")
