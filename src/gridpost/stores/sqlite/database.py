@@ -13,7 +13,7 @@ from uuid import uuid4
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.bodies import sync_folder
-from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.faults import refusing
 from gridpost.stores.sqlite.schema import migrate
 
 DATABASE = "gridpost.sqlite3"
@@ -50,7 +50,7 @@ class Opened:
 def open_folder(folder: Path, component: str, resources: ExitStack) -> Opened:
     """Lock, create where needed, recover and migrate. `resources` closes what was opened."""
     contents = folder / CONTENTS
-    try:
+    with refusing():
         _private_folder(folder)
         _lock(folder / LOCK, resources)
         _private_folder(contents)
@@ -70,8 +70,6 @@ def open_folder(folder: Path, component: str, resources: ExitStack) -> Opened:
             connection.execute(pragma)
         migrate(connection)
         return Opened(connection, contents, _identity(connection, component))
-    except (OSError, sqlite3.Error) as error:
-        raise refusal_of(error) or error from error
 
 
 def connect_reader(folder: Path) -> sqlite3.Connection:
