@@ -43,7 +43,9 @@ async def story(folder: Path, tell: Callable[[str], None]) -> None:
         await writer.confirm()
     while writer.sending:
         await writer.settle()
-    await writer.purge()
+    # In rounds: every content that is due goes, and with it every file.
+    for _ in range(4):
+        await writer.purge()
     await store.close()
     store = SqliteStore.open(folder, "E1", SETTINGS)
     await Writer(store, tell).receive()

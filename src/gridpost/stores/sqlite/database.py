@@ -14,7 +14,7 @@ from uuid import uuid4
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.bodies import sync_folder
-from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.faults import refusing
 from gridpost.stores.sqlite.schema import MIGRATIONS, migrate
 
 DATABASE = "gridpost.sqlite3"
@@ -60,7 +60,7 @@ def open_folder(
     Other kinds of stores bring `migrations` of their own.
     """
     contents = folder / CONTENTS
-    try:
+    with refusing():
         _private_folder(folder)
         _lock(folder / LOCK, resources)
         _private_folder(contents)
@@ -80,8 +80,6 @@ def open_folder(
             connection.execute(pragma)
         migrate(connection, migrations)
         return Opened(connection, contents, _identity(connection, component))
-    except (OSError, sqlite3.Error) as error:
-        raise refusal_of(error) or error from error
 
 
 def connect_reader(folder: Path) -> sqlite3.Connection:

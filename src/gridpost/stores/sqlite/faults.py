@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gridpost.core.refusal import Refusal, Rule
 
@@ -47,6 +49,18 @@ def refusal_of(error: BaseException) -> Refusal | None:
         if code in _ENVIRONMENT:
             return Refusal(Rule.INTERNAL, "the database of the store failed", str(error))
     return None
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Failures of the environment leave the block as refusals."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        refusal = refusal_of(error)
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 def _full(error: BaseException) -> Refusal:

@@ -21,7 +21,7 @@ from gridpost.core.message_box import Content, Staged
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
-from gridpost.stores.sqlite.faults import primary_code, refusal_of
+from gridpost.stores.sqlite.faults import primary_code, refusing
 from gridpost.stores.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
@@ -118,10 +118,8 @@ class SqliteStore:
         await asyncio.to_thread(self._close)
 
     def _stage(self, content: bytes) -> Staged:
-        try:
+        with refusing():
             return self._bodies.stage(content)
-        except OSError as error:
-            raise refusal_of(error) or error from error
 
     def _discard_written(self, writing: Future[Staged]) -> None:
         if not writing.cancelled() and writing.exception() is None:
@@ -139,16 +137,16 @@ class SqliteStore:
         if connection is None:
             connection = self._reading.connection = database.connect_reader(self._folder)
             self._resources.callback(connection.close)
-        try:
+        with refusing():
             connection.execute("BEGIN")
             try:
                 return work(SqliteUnit(connection, NoFiles(self._bodies)))
+            except sqlite3.OperationalError as error:
+                if primary_code(error) == sqlite3.SQLITE_READONLY:
+                    raise RuntimeError("work that reads must not change anything") from error
+                raise
             finally:
                 connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            if primary_code(error) == sqlite3.SQLITE_READONLY:
-                raise RuntimeError("work that reads must not change anything") from error
-            raise refusal_of(error) or error from error
 
     def _close(self) -> None:
         with self._closing:
