@@ -139,8 +139,8 @@ async def test_the_end_of_its_session_by_the_server_ends_a_client_with_the_reaso
     """Some brokers refuse a link by ending the session it came on."""
     connection = await setup.connect()
     server_side = next(iter(setup.server._connections))
-    await eventually(lambda: server_side._sessions)
-    (session,) = server_side._sessions
+    await eventually(lambda: server_side.sessions)
+    (session,) = server_side.sessions
     set_condition(lib.pn_session_condition(session), "amqp:invalid-field", "unknown destination")
     lib.pn_session_close(session)
     server_side.touch()
