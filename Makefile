@@ -1,5 +1,7 @@
 # Every target sets the machine up first; when nothing is missing that takes under a second.
 .DEFAULT_GOAL := help
+# The theme advertises its successor on every build.
+export NO_MKDOCS_2_WARNING := 1
 .PHONY: help setup demo test check bench soak conformance docs lock clean
 SHELL := bash
 BIN := .venv/bin
@@ -37,9 +39,9 @@ check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate_docs.py --check
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 bench: setup
 	@set -e; for name in $$($(BIN)/gridpost bench); do $(BIN)/gridpost bench $$name; done
@@ -57,7 +59,7 @@ conformance: setup
 
 docs: setup
 	$(BIN)/python scripts/generate_docs.py
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 	@echo 'open site/index.html'
 
 # The heavy `pipeline` extra stays out of the lock until something needs it: pyspark alone is 450 MB.

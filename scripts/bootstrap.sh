@@ -14,9 +14,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
-# Prints the first interpreter that is new enough and not too new; fails when there is none.
+# Prints the first interpreter that is new enough and not too new; fails when there is none. The one that
+# .venv was made with comes first, so that a different PATH does not mean another environment.
 find_python() {
     local candidate
+    if [ -z "${GRIDPOST_PYTHON:-}" ] && [ -x .venv/bin/python ] && suitable .venv/bin/python; then
+        .venv/bin/python -c 'import sys; print(sys._base_executable)'
+        return
+    fi
     for candidate in ${GRIDPOST_PYTHON:-python3 python3.13 python3.12 python3.11}; do
         if have "$candidate" && suitable "$candidate"; then command -v "$candidate"; return; fi
     done
@@ -32,6 +37,9 @@ distribution_python() {
     done
     die "this distribution has no Python 3.11, 3.12 or 3.13; install one and set GRIDPOST_PYTHON"
 }
+
+# Its command is in a folder that is not on everybody's PATH.
+have_rabbitmq() { have rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ]; }
 
 python_has() { "$python" -c "$1" >/dev/null 2>&1; }
 python_headers='import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))'
@@ -74,11 +82,13 @@ look_around() {
     need "SoftHSM (softhsm2-util)"        "softhsm2"          have softhsm2-util
     need "strace"                         "strace"            have strace
     need "xmllint"                        "libxml2-utils"     have xmllint
+    # A private node of it is the yardstick of `gridpost bench broker`.
+    need "RabbitMQ"                       "rabbitmq-server"   have_rabbitmq
     need "git"                            "git"               have git
 }
 
 install_missing() {
-    local command="apt-get install -qq -y --no-install-recommends ${missing[*]}" as_root=()
+    local install="apt-get install -y --no-install-recommends ${missing[*]}" as_root=()
     say "missing: $(printf '%s; ' "${reasons[@]}" | sed 's/; $//')"
     have apt-get || die "no apt-get here; install what is missing with this system's package manager"
     if [ "$(id -u)" -ne 0 ]; then
@@ -86,30 +96,31 @@ install_missing() {
             as_root=(sudo -n)
         else
             die "may not install packages here; run this once, then try again:
-    sudo $command"
+    sudo apt-get update && sudo $install"
         fi
     fi
     say "installing with apt: ${missing[*]}"
     # A fresh image has no package lists; a list that cannot be refreshed may still be good enough.
     ${as_root[@]+"${as_root[@]}"} apt-get -qq update </dev/null || say "could not refresh the package lists"
     # shellcheck disable=SC2086  # the words of one command
-    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive $command </dev/null >&2
+    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive $install -qq </dev/null >&2
 }
 
 # ---------------------------------------------------------------- the environment
 
-# Changes when anything that decides the content of the environment changes.
-environment_id() {
-    { "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; cat requirements.lock pyproject.toml; } |
-        sha256sum | cut -d' ' -f1
-}
+# Said the same by an interpreter and by an environment that was made with it.
+version='import sys; print(sys.version, sys.base_prefix)'
 
 make_environment() {
     local id stamp=.venv/gridpost-stamp
-    id=$(environment_id)
+    # Changes when anything that decides the content of the environment changes.
+    id=$({ "$python" -c "$version"; cat requirements.lock pyproject.toml; } | sha256sum | cut -d' ' -f1)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$id" ]; then return; fi
     say "making .venv with $("$python" --version) ($python); the first time takes a minute or two"
-    "$python" -m venv --clear .venv
+    # An environment of the same Python is brought up to date, any other is made anew.
+    if [ "$("$python" -c "$version")" != "$(.venv/bin/python -c "import pip; $version" 2>/dev/null)" ]; then
+        "$python" -m venv --clear .venv
+    fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
     # The build backend is in the lock: nothing that has no hash is fetched for the package itself.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

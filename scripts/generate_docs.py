@@ -3,8 +3,9 @@
     python scripts/generate_docs.py           write the pages
     python scripts/generate_docs.py --check   fail when a page is not what the code says
 
-A state page is drawn from a mapping (state, event) -> transition, where a transition has the next
-`state`, the `effects` that follow and the rule it is a `breach` of when the event is refused.
+A state page is drawn from a mapping (state, event) -> transition, where a transition is the next state,
+or has the next `state`, the `effects` that follow and the rule it is a `breach` of when the event is
+refused.
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ def state_page(
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class Plain:
+    """A transition of a table that gives the next state and nothing else."""
+
+    state: StrEnum
+    effects: tuple[str, ...] = ()
+    breach: Enum | None = None
+
+
 def diagram(table: Table, states: list[StrEnum], chapter: Chapter) -> Iterator[str]:
     """Only what moves: events that leave a state as it is stand in the table."""
     yield "stateDiagram-v2"
@@ -77,10 +87,11 @@ def transition_rows(table: Table, states: list[StrEnum]) -> Iterator[str]:
 
 def events_of(table: Table, state: StrEnum) -> Iterator[tuple[StrEnum, Any]]:
     """In the order of the events' enumeration, whatever order the table was built in."""
-    events = {event: transition for (at, event), transition in table.items() if at == state}
+    events = {event: value for (at, event), value in table.items() if at == state}
     for event in type(next(iter(events))) if events else ():
         if event in events:
-            yield event, events[event]
+            value = events[event]
+            yield event, Plain(value) if isinstance(value, StrEnum) else value
 
 
 def refusal_page(rules: Iterable[Enum], source: str) -> str:
@@ -106,7 +117,7 @@ def refusal_page(rules: Iterable[Enum], source: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every generated page and what it has to say."""
-    from gridpost.core import delivery, refusal
+    from gridpost.core import delivery, enrolment, refusal
 
     return {
         Path("docs/reference/delivery-states.md"): state_page(
@@ -129,6 +140,21 @@ def pages() -> dict[Path, str]:
                     delivery.State.ARRIVING,
                     delivery.FINAL_STATES,
                 ),
+            ],
+        ),
+        Path("docs/reference/enrolment-states.md"): state_page(
+            "States of a registration",
+            "How a component becomes a member of a subsystem, as the component sees it. An empty next\n"
+            "state means that the event moves nothing; an event that is not listed is refused.",
+            "gridpost.core.enrolment.TRANSITIONS",
+            enrolment.TRANSITIONS,
+            [
+                Chapter(
+                    "Component",
+                    frozenset(enrolment.EnrolmentState),
+                    enrolment.EnrolmentState.PREPARED,
+                    enrolment.FINAL,
+                )
             ],
         ),
         Path("docs/reference/refusals.md"): refusal_page(

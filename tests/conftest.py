@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "support.conformance", "support.soak"]
+# Failing assertions of shared contracts and helpers are explained like those of tests. This must
+# happen before the first of them is imported, from whichever folder.
+pytest.register_assert_rewrite(
+    "stores.contract",
+    "stores.contract_box",
+    "stores.contract_journal",
+    "stores.contract_outgoing",
+    "stores.contract_retention",
+    "stores.contract_transactions",
+    "support.boxed",
+)
+
+pytest_plugins = ["pytester", "support.broker_fixture", "support.conformance", "support.soak"]
 
 # Shared machines are slow at times: a deadline per example would only fail innocent tests.
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

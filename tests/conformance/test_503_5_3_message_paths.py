@@ -3,13 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gridpost.core.component import inconsistencies
 from gridpost.core.identifiers import ComponentCode, matches, message_type_pattern
 from gridpost.core.message_path import MessagePath, Route, find_path, senders_of
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import content_id
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import NOW, endpoint, path
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -253,7 +254,5 @@ def test_the_search_equals_the_text_of_the_four_steps(
     elif p:
         n = max(len(rows[i][0]) for i in p)
         p = {i for i in p if len(rows[i][0]) == n}
-    expected = (
-        f"INDIRECT:B{min(p)}" if len(p) == 1 else "PATHS_OVERLAP" if p else "NO_PATH_MATCHES"
-    )
+    expected = f"INDIRECT:B{min(p)}" if len(p) == 1 else "PATHS_OVERLAP" if p else "NO_PATH_MATCHES"
     assert found(paths, message_type, at=at) == expected

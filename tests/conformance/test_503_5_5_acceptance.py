@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+
 from gridpost.core.acceptance import accept
 from gridpost.core.amqp_access import BrokerAccess
 from gridpost.core.certificate import CertificateKind
@@ -17,7 +18,15 @@ from gridpost.core.identifiers import (
 )
 from gridpost.core.message_path import Restriction
 from gridpost.core.refusal import Refusal, Rule
-from support.builders import NOW, broker, certificate, component_directory, directory, endpoint, path
+from support.builders import (
+    NOW,
+    broker,
+    certificate,
+    component_directory,
+    directory,
+    endpoint,
+    path,
+)
 
 
 def outcome(*components: Component, recipient: str = "E2", kind: str = "BP1-A") -> str:
@@ -154,7 +163,9 @@ def produced(restriction: Restriction, *, client: str = "E1", subject: str = "BP
     return "accepted"
 
 
-def restricted(components: tuple[str, ...] = (), message_types: tuple[str, ...] = ()) -> Restriction:
+def restricted(
+    components: tuple[str, ...] = (), message_types: tuple[str, ...] = ()
+) -> Restriction:
     return Restriction(
         frozenset(ComponentCode(c) for c in components),
         tuple(MessageTypePattern(t) for t in message_types),

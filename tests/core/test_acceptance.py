@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+
 from gridpost.core.acceptance import DEFAULT_MAXIMUM_DURATION, MaximumDurations
 from gridpost.core.identifiers import MessageTypePattern
 from support.builders import NOW

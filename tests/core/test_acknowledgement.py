@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from gridpost.core.acknowledgement import (
     ORIGINALS,
     Original,
@@ -72,7 +73,10 @@ def test_an_acknowledgement_repeats_what_its_original_fixes(kind: InternalType) 
 @pytest.mark.req("m11-4.1.4-d")
 def test_it_is_composed_in_the_version_of_its_original() -> None:
     old = replace(metadata(), message_mversion=1)
-    assert compose(RECEIVE, old, b"x", message_id=new_message_id(), now=NOW).metadata.message_mversion == 1
+    assert (
+        compose(RECEIVE, old, b"x", message_id=new_message_id(), now=NOW).metadata.message_mversion
+        == 1
+    )
 
 
 @pytest.mark.req("503-T12-b")
@@ -126,9 +130,7 @@ def test_each_kind_is_the_event_it_stands_for() -> None:
     assert judged(answer(RECEIVE, o), o).event is Event.RECEIVE_ACKNOWLEDGED
     assert judged(answer(TRACED, t), t).event is Event.TRACING_ACKNOWLEDGED
     failed = judged(answer(FAILURE, o, b" bad seal \n"), o)
-    assert failed == Occurrence(
-        Event.FAILURE_ACKNOWLEDGED, "bad seal", failed.acknowledgement_id
-    )
+    assert failed == Occurrence(Event.FAILURE_ACKNOWLEDGED, "bad seal", failed.acknowledgement_id)
     assert judged(answer(FAILURE, t, b"\xff\xfe"), t).event is Event.FAILURE_ACKNOWLEDGED
     assert "no reason" in judged(answer(FAILURE, o, b" "), o).detail
 

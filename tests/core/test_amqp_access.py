@@ -1,6 +1,7 @@
 """Table 4 as pure rules; the broker and endpoint services prove it again over real AMQP."""
 
 import pytest
+
 from gridpost.core.amqp_access import BrokerAccess, EndpointAccess
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.message_path import Restriction
@@ -8,7 +9,9 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory
 from support.builders import NOW, broker, component_directory, directory, endpoint
 
-KNOWN = directory(endpoint("E1"), endpoint("E2"), endpoint("E3"), broker("B1"), component_directory())
+KNOWN = directory(
+    endpoint("E1"), endpoint("E2"), endpoint("E3"), broker("B1"), component_directory()
+)
 WITHOUT_E2 = directory(endpoint("E1"), broker("B1"))
 BROKER = BrokerAccess(Restriction(frozenset({ComponentCode("E1"), ComponentCode("E2")})))
 ENDPOINT = EndpointAccess(ComponentCode("E2"), takes_connections=True)

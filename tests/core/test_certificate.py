@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+
 from gridpost.core.certificate import CertificateKind, expiring, of_kind, select, still_published
 from support.builders import NOW, certificate
 

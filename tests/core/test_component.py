@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from gridpost.core.component import (
     CERTIFICATE_KINDS,
     Component,

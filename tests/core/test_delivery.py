@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gridpost.core.delivery import (
     FINAL_STATES,
     FIRST_EVENTS,
@@ -26,8 +29,6 @@ from gridpost.core.delivery import (
 )
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.refusal import Refusal, Rule
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import NOW
 
 EXPIRY = NOW + timedelta(hours=1)

@@ -1,6 +1,9 @@
 """Names are checked where they enter, and patterns match as 503 cl. 5.3 says."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gridpost.core.identifiers import (
     application_id,
     clip,
@@ -12,8 +15,6 @@ from gridpost.core.identifiers import (
     new_message_id,
 )
 from gridpost.core.refusal import Code, Refusal, Rule
-from hypothesis import given
-from hypothesis import strategies as st
 
 TYPES = st.from_regex(r"[A-Za-z0-9-]{1,12}", fullmatch=True)
 

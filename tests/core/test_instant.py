@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from gridpost.core.instant import Instant
-from gridpost.core.refusal import Refusal
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gridpost.core.instant import Instant
+from gridpost.core.refusal import Refusal
 
 
 @given(st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2200, 1, 1)))

@@ -1,6 +1,7 @@
 """The catalogue of rules."""
 
 import pytest
+
 from gridpost.core.refusal import Code, Fault, Refusal, Rule
 
 

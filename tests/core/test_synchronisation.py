@@ -4,6 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gridpost.core.component import Contact
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.synchronisation import (
@@ -17,8 +20,6 @@ from gridpost.core.synchronisation import (
     merge,
     merge_home_of,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import NOW, broker, component_directory, directory, endpoint, path, subsystem
 
 TTL = timedelta(hours=1)
@@ -72,9 +73,7 @@ def test_between_directories_only_the_own_subsystem_is_given() -> None:
 
 
 def test_a_lapsed_replica_is_not_passed_on() -> None:
-    reply = answer(
-        world(), (), home=CD1, ttl=TTL, only_home=False, at=NOW + timedelta(minutes=40)
-    )
+    reply = answer(world(), (), home=CD1, ttl=TTL, only_home=False, at=NOW + timedelta(minutes=40))
     assert [g.component_directory for g in reply.grants] == [CD1]
 
 
@@ -128,7 +127,9 @@ def test_a_code_that_exists_already_is_rejected_whatever_its_kind() -> None:
     """The first owner keeps the code; the rest of the other subsystem is taken over."""
     mine = directory(component_directory(), endpoint("X"), endpoint("E1"))
     theirs = subsystem(
-        component_directory("CD-2"), broker("X", home="CD-2"), endpoint("E2", home="CD-2"),
+        component_directory("CD-2"),
+        broker("X", home="CD-2"),
+        endpoint("E2", home="CD-2"),
         home="CD-2",
     )
     reply = Answer((Grant(CD2, theirs.content_id, TTL),), theirs.components)

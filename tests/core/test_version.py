@@ -1,6 +1,7 @@
 """Mversion rules of 503 cl. 9 and MADES 1.1 cl. 4."""
 
 import pytest
+
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import (
     INSTALLED,
@@ -57,14 +58,22 @@ def of(ns: int, nr: int | None, nns: int, nnr: int, nb: int = 1) -> Versions:
         pytest.param(of(2, 1, 2, 1), 1, marks=pytest.mark.req("m11-4.2.4-a")),
         pytest.param(of(2, 2, 2, 2), 2, marks=pytest.mark.req("m11-4.2.4-a")),
         pytest.param(of(1, None, 1, 1), Rule.VERSION_UNKNOWN, marks=pytest.mark.req("m11-T13-a")),
-        pytest.param(of(1, 3, 2, 2), Rule.VERSIONS_TOO_FAR_APART, marks=pytest.mark.req("m11-T13-b")),
+        pytest.param(
+            of(1, 3, 2, 2), Rule.VERSIONS_TOO_FAR_APART, marks=pytest.mark.req("m11-T13-b")
+        ),
         pytest.param(of(1, 2, 1, 2), 1, marks=pytest.mark.req("m11-T13-b")),
-        pytest.param(of(1, 2, 2, 3), Rule.RECIPIENT_NODE_VERSION, marks=pytest.mark.req("m11-T13-c")),
+        pytest.param(
+            of(1, 2, 2, 3), Rule.RECIPIENT_NODE_VERSION, marks=pytest.mark.req("m11-T13-c")
+        ),
         pytest.param(of(1, 2, 2, 2), 1, marks=pytest.mark.req("m11-T13-c")),
         pytest.param(of(2, 1, 3, 2), Rule.SENDER_NODE_VERSION, marks=pytest.mark.req("m11-T13-d")),
         pytest.param(of(2, 1, 2, 2), 1, marks=pytest.mark.req("m11-T13-d")),
-        pytest.param(of(1, 2, 2, 2, 2), Rule.BUSINESS_TYPE_VERSION, marks=pytest.mark.req("m11-T13-e")),
-        pytest.param(of(2, 1, 2, 2, 2), Rule.BUSINESS_TYPE_VERSION, marks=pytest.mark.req("m11-T13-e")),
+        pytest.param(
+            of(1, 2, 2, 2, 2), Rule.BUSINESS_TYPE_VERSION, marks=pytest.mark.req("m11-T13-e")
+        ),
+        pytest.param(
+            of(2, 1, 2, 2, 2), Rule.BUSINESS_TYPE_VERSION, marks=pytest.mark.req("m11-T13-e")
+        ),
         pytest.param(of(2, 2, 2, 2, 2), 2, marks=pytest.mark.req("m11-T13-e")),
     ],
 )

@@ -9,5 +9,5 @@ from collections.abc import Callable
 async def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
     """Return as soon as it holds; fail when it does not in time."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  a condition of any kind has no event
+        while not condition():
             await asyncio.sleep(0.005)

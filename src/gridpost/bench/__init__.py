@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,11 +42,14 @@ def run(name: str) -> dict[str, Any]:
 
 def machine() -> dict[str, str | int]:
     """What a reader needs to judge absolute figures."""
+    # The library's own OpenSSL does the work, not the one that Python's ssl module is linked with.
+    from cryptography.hazmat.backends.openssl import backend
+
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "openssl": ssl.OPENSSL_VERSION.split()[1],
+        "openssl": backend.openssl_version_text().split()[1],
     }
 
 

@@ -23,7 +23,19 @@ from gridpost.core.refusal import Refusal
 COMMANDS = MappingProxyType(
     {
         "bench": "gridpost.cli.bench",
+        "broker": "gridpost.cli.broker",
+        "ca": "gridpost.cli.ca",
+        "check-config": "gridpost.cli.check_config",
+        "confirm": "gridpost.cli.confirm",
         "demo": "gridpost.cli.demo",
+        "directory": "gridpost.cli.directory",
+        "endpoint": "gridpost.cli.endpoint",
+        "explain": "gridpost.cli.explain",
+        "proof": "gridpost.cli.proof",
+        "receive": "gridpost.cli.receive",
+        "send": "gridpost.cli.send",
+        "status": "gridpost.cli.status",
+        "trace": "gridpost.cli.trace",
     }
 )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -32,7 +32,7 @@ def demo(
     """Exchange documents between two endpoints and verify the proof of delivery."""
     from rich.console import Console
 
-    from gridpost.demo import run_demo  # type: ignore[attr-defined]
+    from gridpost.demo import run_demo
 
     console = Console(quiet=as_json, highlight=False, markup=False)
     result = run_demo(once=once, messages=messages, home=home, say=console.print)

@@ -271,6 +271,18 @@ SENDER_EVENTS = (frozenset(Event) - RECIPIENT_EVENTS) | {Event.EXPIRE}
 
 TRANSITIONS: Mapping[tuple[State, Event], Transition] = _build()
 
+EXPIRING_STATES = frozenset(
+    state
+    for (state, event), transition in TRANSITIONS.items()
+    if event is Event.EXPIRE and transition.state is not state and state is not State.ARRIVING
+)
+"""503 cl. 5.7: where the end of its time changes a stored message."""
+
+AWAITING_STATES = frozenset(
+    {State.ACCEPTED, State.DELIVERING, State.RECEIVE_HELD, State.DELIVERED, State.TRACING}
+)
+"""Where the sender still expects an acknowledgement (see divergences, listening)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

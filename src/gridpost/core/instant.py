@@ -36,7 +36,7 @@ class Instant:
         """Our own form: UTC, milliseconds, `Z` (the instant is cut to what the text can say)."""
         utc = at.astimezone(UTC)
         utc = utc.replace(microsecond=utc.microsecond // 1000 * 1000)
-        return cls(utc, f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z")
+        return cls(utc, _text(utc))
 
     @classmethod
     def parse(cls, text: str) -> Instant:
@@ -72,9 +72,10 @@ class Instant:
     def of_milliseconds(cls, milliseconds: int) -> Instant:
         """An AMQP timestamp: milliseconds since 1970-01-01T00:00Z."""
         try:
-            return cls.of(_EPOCH + timedelta(milliseconds=milliseconds))
+            at = _EPOCH + timedelta(milliseconds=milliseconds)
         except OverflowError:
             raise _not_a_date_time(str(milliseconds)) from None
+        return cls(at, _text(at))
 
     @property
     def milliseconds(self) -> int:
@@ -82,6 +83,10 @@ class Instant:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _text(utc: datetime) -> str:
+    return utc.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _zone(text: str | None) -> timezone:

@@ -131,6 +131,20 @@ class AdministrationRow(JournalRow):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownRow(JournalRow):
+    """A row that a newer Gridpost wrote, as it stands: to be reported and passed on, never guessed.
+
+    It is what a reader gets; nobody appends one.
+    """
+
+    KIND: ClassVar[str] = "unknown"
+
+    kind: str
+    schema_version: int
+    payload: str
+
+
 KINDS: dict[str, type[JournalRow]] = {
     kind.KIND: kind
     for kind in (
@@ -142,6 +156,14 @@ KINDS: dict[str, type[JournalRow]] = {
         AdministrationRow,
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose journal it is. A store that is made anew is another instance of its component."""
+
+    component: str
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)

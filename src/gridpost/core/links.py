@@ -11,7 +11,6 @@ bug: it ends the connection on which it happened and no other.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -316,13 +315,15 @@ class Producer(Protocol):
         """Wait until the link is attached; raises LinkRefused when the peer refuses it."""
         ...
 
-    def send(self, *octets: Octets) -> Future[Outcome]:
+    def send(self, *octets: Octets) -> Awaitable[Outcome]:
         """Transfer as soon as the peer grants credit.
 
         UNSENT and LOST end the wait when the link goes: the caller repeats, and the receiver stops
         duplicates (503 cl. 5.8.3).
         """
         ...
+
+    async def close(self) -> None: ...
 
 
 class Consumer(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gridpost.core.delivery import Delivery, Side, Status
@@ -26,10 +26,23 @@ class BoxEntry:
     application: str = ""
     """Who handed the message in; conversation ids are unique per application."""
     conversation_id: str = ""
+    number: int = field(default=0, compare=False)
+    """Where it stands in the box, in the order of arrival; given by the store, 0 before."""
 
     @property
     def message_id(self) -> MessageId:
         return self.metadata.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A content that a store has on its disk already; only the store that gave it can use it."""
+
+    name: str
+    size: int
+
+
+Content = bytes | Staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,11 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What an operator or application looks for; empty fields match everything."""
+    """What an operator or application looks for; empty fields match everything.
+
+    `since` (inclusive) and `until` (exclusive) are about when the message came into the box: the
+    `changed_at` that it was put with.
+    """
 
     side: Side | None = None
     message_id: str = ""

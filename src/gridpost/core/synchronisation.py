@@ -222,11 +222,16 @@ def without_duplicates(
                     f"{component.code} of subsystem {subsystem.component_directory} is rejected: "
                     f"the code belongs to subsystem {owner}"
                 )
+        left = tuple(components.values())
         kept.append(
             Subsystem(
                 subsystem.component_directory,
-                subsystem.content_id,
-                tuple(components.values()),
+                # 503 cl. 7.7.2: what is left is another content. Under an identifier of its own it
+                # is asked for again in every cycle, so the rest comes when the duplicate has gone.
+                subsystem.content_id
+                if len(left) == len(subsystem.components)
+                else content_id(left),
+                left,
                 subsystem.valid_until,
             )
         )

@@ -28,7 +28,10 @@ class XmlLimits:
     max_depth: int = 64
     max_elements: int = 200_000
     max_attributes: int = 200_000
-    """Namespace declarations count as attributes."""
+    """In the whole document. Namespace declarations count as attributes."""
+    max_attributes_per_element: int = 256
+    """lxml looks attributes up one after the other: many of them on one element cost their square.
+    What looks like an element is counted even where it is only character data."""
     max_attribute_length: int = 64 * 1024
 
 
@@ -84,19 +87,23 @@ class Schema:
         self._xsd = etree.XMLSchema(tree)
         # The error log belongs to the compiled schema, not to one validation.
         self._lock = threading.Lock()
-        self._known = KnownShapes()
+        self._known: KnownShapes[XmlLimits] = KnownShapes()
 
     def read(self, data: bytes | str, limits: XmlLimits = DEFAULT_LIMITS) -> etree._Element:
         """Parse and validate."""
         octets = _admit(data, limits)
         shape = shape_of(octets)
-        if shape in self._known:
-            root = _build(octets, limits)
-            self.validate(root)
-        else:
+        within = self._known.get(shape)
+        if within is None:
             root = in_own_thread(lambda: _build(octets, limits))
-            self.validate(root)
-            self._known.learn(shape)
+        elif within is limits:
+            # Only text differs from a document that was within these limits.
+            root = _parse(octets)
+        else:
+            root = _build(octets, limits)
+        self.validate(root)
+        if within is None:
+            self._known.learn(shape, limits)
         return root
 
     def validate(self, root: etree._Element) -> None:
@@ -116,7 +123,7 @@ class Schema:
 
 @cache
 def load_schema(name: str) -> Schema:
-    """The schema in `wire/schemas/<name>`, compiled once."""
+    """The schema in `wire/schemas/<name>`, compiled once; `name` may start with a folder."""
     return Schema(name, schema_tree(name))
 
 
@@ -130,7 +137,10 @@ def schema_tree(name: str) -> etree._Element:
 
 class _PackagedSchemas(etree.Resolver):
     def resolve(self, system_url: str | None, public_id: str | None, context: Any) -> Any:
-        name = (system_url or "").rpartition("/")[2]
+        # Schemas that belong together share a folder, as `types.xsd` is a name of one standard only.
+        name = (system_url or "").removeprefix("gridpost:").lstrip("/")
+        if ".." in name or ":" in name:
+            raise ValueError(f"{system_url} is not one of our schemas")
         octets = files("gridpost.wire.schemas").joinpath(name).read_bytes()
         return self.resolve_string(octets, context, base_url=f"gridpost:/{name}")
 
@@ -182,19 +192,31 @@ def _as_utf8(data: bytes | str) -> tuple[bytes, tuple[bytes, ...]]:
 
 def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     """The tree, without ever holding much more of it than the limits allow."""
-    # Each element has a '<' and each attribute a '=': few of them need no exact count.
+    tags = octets.count(b"<")
+    if b"<!" not in octets:
+        # Nothing can hide a '<', so what is no end tag is an element, but for the declaration.
+        elements = tags - octets.count(b"</") - octets.count(b"<?")
+        if elements > limits.max_elements:
+            raise _too_much("elements", limits.max_elements)
+    else:
+        elements = tags
+    # Each attribute has a '=': few of them need no exact count.
+    equals = octets.count(b"=")
+    if equals > limits.max_attributes_per_element and _crowded_tag(
+        limits.max_attributes_per_element
+    ).search(octets):
+        raise _too_much("attributes of one element", limits.max_attributes_per_element)
     few = (
-        octets.count(b"<") <= limits.max_elements
-        and octets.count(b"=") <= limits.max_attributes
+        elements <= limits.max_elements
+        and equals <= limits.max_attributes
         and not _long_attribute(limits.max_attribute_length, octets)
     )
-    try:
-        root = _parse_at_once(octets, limits) if few else _parse_counting(octets, limits)
-    except etree.XMLSyntaxError as error:
-        if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
-            raise Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long") from None
-        reason = clip(error.msg or "no reason given", 300)
-        raise Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}") from None
+    if few:
+        root = _parse(octets)
+        if _deeper_than(limits.max_depth)(root):
+            raise _too_much("levels", limits.max_depth)
+    else:
+        root = _parse_counting(octets, limits)
     if (b"<!--" in octets or b"<?" in octets) and _SPLIT_TEXT(root):
         raise Refusal(
             Rule.FORBIDDEN_XML,
@@ -203,11 +225,11 @@ def _build(octets: bytes, limits: XmlLimits) -> etree._Element:
     return root
 
 
-def _parse_at_once(octets: bytes, limits: XmlLimits) -> etree._Element:
-    root = etree.fromstring(octets, _own.parser)
-    if _deeper_than(limits.max_depth)(root):
-        raise _too_much("levels", limits.max_depth)
-    return root
+def _parse(octets: bytes) -> etree._Element:
+    try:
+        return etree.fromstring(octets, _own.parser)
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
 
 
 def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
@@ -219,29 +241,47 @@ def _parse_counting(octets: bytes, limits: XmlLimits) -> etree._Element:
         load_dtd=False,
         huge_tree=False,
     )
-    depth = elements = attributes = 0
-    for start in range(0, len(octets), _CHUNK):
-        parser.feed(octets[start : start + _CHUNK])
-        for event, item in parser.read_events():
-            if event == "end":
-                depth -= 1
-                continue
-            if event == "start-ns":
-                lengths = [len(item[1])]
-            else:
-                depth += 1
-                elements += 1
-                lengths = [len(value) for value in item.attrib.values()]
-            attributes += len(lengths)
-            if depth > limits.max_depth:
-                raise _too_much("levels", limits.max_depth)
-            if elements > limits.max_elements:
-                raise _too_much("elements", limits.max_elements)
-            if attributes > limits.max_attributes:
-                raise _too_much("attributes", limits.max_attributes)
-            if max(lengths, default=0) > limits.max_attribute_length:
-                raise _too_much("characters in an attribute", limits.max_attribute_length)
-    return parser.close()
+    count = _Count(limits)
+    try:
+        for start in range(0, len(octets), _CHUNK):
+            parser.feed(octets[start : start + _CHUNK])
+            for event, item in parser.read_events():
+                if event == "end":
+                    count.depth -= 1
+                elif event == "start-ns":
+                    count.attribute(str(item[1]))
+                else:
+                    count.element(item)
+        return parser.close()
+    except etree.XMLSyntaxError as error:
+        raise _not_well_formed(error) from None
+
+
+class _Count:
+    """What a document has held so far; raises when that is too much."""
+
+    def __init__(self, limits: XmlLimits) -> None:
+        self._limits = limits
+        self.depth = 0
+        self._elements = 0
+        self._attributes = 0
+
+    def element(self, element: etree._Element) -> None:
+        self.depth += 1
+        if self.depth > self._limits.max_depth:
+            raise _too_much("levels", self._limits.max_depth)
+        self._elements += 1
+        if self._elements > self._limits.max_elements:
+            raise _too_much("elements", self._limits.max_elements)
+        for value in element.attrib.values():
+            self.attribute(value)
+
+    def attribute(self, value: str) -> None:
+        self._attributes += 1
+        if self._attributes > self._limits.max_attributes:
+            raise _too_much("attributes", self._limits.max_attributes)
+        if len(value) > self._limits.max_attribute_length:
+            raise _too_much("characters in an attribute", self._limits.max_attribute_length)
 
 
 def _long_attribute(length: int, octets: bytes) -> bool:
@@ -258,6 +298,21 @@ def _long_quotes(length: int) -> re.Pattern[bytes]:
 @lru_cache(maxsize=16)
 def _deeper_than(depth: int) -> etree.XPath:
     return etree.XPath("boolean(" + "/*" * (depth + 1) + ")", regexp=False)
+
+
+@lru_cache(maxsize=16)
+def _crowded_tag(attributes: int) -> re.Pattern[bytes]:
+    return re.compile(
+        rb"<[^ \t\r\n<>/!?](?:[^<>\"'=]*+=[ \t\r\n]*+(?:\"[^\"<]*+\"|'[^'<]*+')){%d}"
+        % (attributes + 1)
+    )
+
+
+def _not_well_formed(error: etree.XMLSyntaxError) -> Refusal:
+    if error.code in (_ERR_RESOURCE_LIMIT, _ERR_NAME_TOO_LONG):
+        return Refusal(Rule.LIMIT_EXCEEDED, "the XML document is too deep or too long")
+    reason = clip(error.msg or "no reason given", 300)
+    return Refusal(Rule.MALFORMED_XML, f"the XML is not well-formed: {reason}")
 
 
 def _too_much(what: str, limit: int) -> Refusal:

@@ -39,23 +39,26 @@ def shape_of(octets: bytes) -> bytes:
     return _TEXT.sub(b">", octets)
 
 
-class KnownShapes:
-    """The shapes of documents that proved good; they are never forgotten, so they are limited."""
+class KnownShapes(Generic[T]):
+    """The shapes of documents that proved good, each with what it proved good for.
+
+    They are never forgotten, so they are limited.
+    """
 
     def __init__(self, max_total: int = MAX_TOTAL) -> None:
-        self._shapes: set[bytes] = set()
+        self._shapes: dict[bytes, T] = {}
         self._room = max_total
         self._lock = threading.Lock()
 
-    def __contains__(self, shape: bytes) -> bool:
-        return shape in self._shapes
+    def get(self, shape: bytes) -> T | None:
+        return self._shapes.get(shape)
 
-    def learn(self, shape: bytes) -> None:
+    def learn(self, shape: bytes, proof: T) -> None:
         if not shape or not _PLAIN.fullmatch(shape):
             return
         with self._lock:
             if shape not in self._shapes and len(shape) <= self._room:
-                self._shapes.add(shape)
+                self._shapes[shape] = proof
                 self._room -= len(shape)
 
 

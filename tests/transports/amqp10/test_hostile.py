@@ -144,7 +144,7 @@ async def still_works(server: ServerProcess) -> None:
     connection.close()
     await connection.lost
     async with asyncio.timeout(LIMITS.handshake_seconds + 5):
-        while server.state().connections:  # noqa: ASYNC110  it is another process
+        while server.state().connections:
             await asyncio.sleep(0.05)
 
 

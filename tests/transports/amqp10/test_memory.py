@@ -93,7 +93,7 @@ async def test_a_consumer_that_does_not_read_costs_no_memory(
     for peer in peers:
         peer.writer.transport.abort()
     async with asyncio.timeout(20):
-        while server.state().queued != count + 1:  # noqa: ASYNC110  it is another process
+        while server.state().queued != count + 1:
             await asyncio.sleep(0.05)
 
 
@@ -146,5 +146,5 @@ async def test_thousands_of_idle_connections_cost_little(
     assert idle < 0.2
     assert round_trip < 0.1
     async with asyncio.timeout(30):
-        while server.state().connections:  # noqa: ASYNC110  it is another process
+        while server.state().connections:
             await asyncio.sleep(0.05)

@@ -29,7 +29,7 @@ from gridpost.core.links import (
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10.conditions import MESSAGE_SIZE, render
 from gridpost.transports.amqp10.connection import AmqpConnection
-from gridpost.transports.amqp10.engine import condition_of, lib
+from gridpost.transports.amqp10.engine import condition_of, lib, read_value
 from gridpost.transports.amqp10.limits import AmqpLimits, Ledger
 from gridpost.transports.amqp10.link import Link
 from gridpost.transports.amqp10.receiver import Receiver
@@ -38,9 +38,11 @@ from gridpost.transports.amqp10.sender import Sender
 from gridpost.transports.amqp10.socks import SocksProxy, connect_through
 from gridpost.transports.amqp10.stream import Stream
 from gridpost.transports.amqp10.tls import ClientContexts, TlsProvider
+from gridpost.wire.amqp.types import Map
 
 _PORTS: Final = {"amqps": 5671, "amqp": 5672}
 _LOST: Final = "gridpost:connection-lost"
+_FAILED: Final = "amqp:connection-establishment-failed"
 
 
 class ClientProducer:
@@ -181,6 +183,11 @@ class ClientConnection(AmqpConnection):
             self._feed(bytes(self._sasl.rest))
 
     def _on_open(self) -> None:
+        assert self._engine is not None
+        properties = read_value(lib.pn_connection_remote_properties(self._engine.connection))
+        if isinstance(properties, Map) and any(key == _FAILED for key, _ in properties.pairs):
+            # The OPEN of a peer that refuses us: its CLOSE, with the reason, follows.
+            return
         if not self.opened.done():
             self.opened.set_result(None)
 

@@ -6,112 +6,47 @@ What we write takes the forms that Qpid Proton takes, so that equal messages are
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
-from uuid import UUID
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.wire.amqp.codes import (
+    ARRAY,
+    BINARY,
+    COMPOUND,
+    CONSTANT,
+    DECIMALS,
+    DESCRIBED,
+    EMPTY_LIST,
+    FIXED,
+    LIST,
+    LIST32,
+    NARROW,
+    ONE_FORM,
+    SIZE_WIDTH,
+    STRING,
+    VARIABLE,
+    WIDTH,
+    malformed,
+)
 from gridpost.wire.amqp.types import (
     DEFAULT_LIMITS,
     AmqpLimits,
     Array,
-    Byte,
-    Char,
     Decimal,
     Described,
-    Float,
-    Int,
-    Long,
     Map,
-    Short,
     Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
     Value,
 )
 
 Buffer: TypeAlias = bytes | memoryview
 
-DESCRIBED = 0x00
-NULL = 0x40
-EMPTY_LIST = 0x45
-BINARY = frozenset((0xA0, 0xB0))
-STRING = frozenset((0xA1, 0xB1))
-SYMBOL = frozenset((0xA3, 0xB3))
-LIST = frozenset((0xC0, 0xD0))
-MAP = frozenset((0xC1, 0xD1))
-ARRAY = frozenset((0xE0, 0xF0))
-LIST32, MAP32, ARRAY32 = 0xD0, 0xD1, 0xF0
-
-_VARIABLE = BINARY | STRING | SYMBOL
-_COMPOUND = LIST | MAP | ARRAY
-
 _CODES = [bytes((code,)) for code in range(256)]
+# Octets of a bytes are quicker to get at than those of a view, if there are not too many to copy.
+_WORTH_COPYING = 4096
 _UINT32 = struct.Struct(">I")
 _TWO_UINT32 = struct.Struct(">II")
-
-
-def malformed(message: str) -> Refusal:
-    return Refusal(Rule.MALFORMED_AMQP, f"the AMQP message is not well-formed: {message}")
-
-
-def _boolean(octet: int) -> bool:
-    if octet > 1:
-        raise malformed("a boolean is neither 0 nor 1")
-    return octet == 1
-
-
-def _char(point: int) -> Char:
-    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise malformed("a char is not a Unicode character")
-    return Char(chr(point))
-
-
-def _uuid(octets: bytes) -> UUID:
-    return UUID(bytes=octets)
-
-
-# Codes of a fixed width: the layout, the value from what the layout gives, and the way back.
-_FIXED: dict[int, tuple[struct.Struct, Callable[[Any], Value], Callable[[Any], Any]]] = {
-    code: (struct.Struct(layout), read, write)
-    for code, layout, read, write in (
-        (0x50, ">B", UByte, int),
-        (0x51, ">b", Byte, int),
-        (0x52, ">B", UInt, int),
-        (0x53, ">B", ULong, int),
-        (0x54, ">b", Int, int),
-        (0x55, ">b", Long, int),
-        (0x56, ">B", _boolean, int),
-        (0x60, ">H", UShort, int),
-        (0x61, ">h", Short, int),
-        (0x70, ">I", UInt, int),
-        (0x71, ">i", Int, int),
-        (0x72, ">f", Float, float),
-        (0x73, ">I", _char, ord),
-        (0x74, "4s", Decimal, lambda value: value.octets),
-        (0x80, ">Q", ULong, int),
-        (0x81, ">q", Long, int),
-        (0x82, ">d", float, float),
-        (0x83, ">q", Timestamp, int),
-        (0x84, "8s", Decimal, lambda value: value.octets),
-        (0x94, "16s", Decimal, lambda value: value.octets),
-        (0x98, "16s", _uuid, lambda value: value.bytes),
-    )
-}
-_CONSTANT: dict[int, Value] = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}
-
-# How far the octets of a value reach: its width, or how wide the size in front of it is.
-_WIDTH = [-1] * 256
-_SIZE_WIDTH = [0] * 256
-for _code in (EMPTY_LIST, *_CONSTANT):
-    _WIDTH[_code] = 0
-for _code, (_layout, _, _) in _FIXED.items():
-    _WIDTH[_code] = _layout.size
-for _code in _VARIABLE | _COMPOUND:
-    _SIZE_WIDTH[_code] = 4 if _code & 0x10 else 1
 
 
 # ---------------------------------------------------------------- reading
@@ -129,11 +64,11 @@ def skip(data: Buffer, at: int, end: int) -> int:
             # A descriptor, then the value it describes; either may be described again.
             wanted += 1
             continue
-        width = _SIZE_WIDTH[code]
+        width = SIZE_WIDTH[code]
         if width == 0:
-            if _WIDTH[code] < 0:
+            if WIDTH[code] < 0:
                 raise malformed(f"0x{code:02x} is no type")
-            at += _WIDTH[code]
+            at += WIDTH[code]
         elif at + width > end:
             raise malformed("it ends inside a length")
         elif width == 1:
@@ -148,6 +83,8 @@ def skip(data: Buffer, at: int, end: int) -> int:
 
 def decode(data: Buffer, limits: AmqpLimits = DEFAULT_LIMITS) -> Value:
     """The one value that these octets are."""
+    if len(data) <= _WORTH_COPYING:
+        data = bytes(data)
     value, at = _Reader(data, limits).value(0, len(data), 0)
     if at != len(data):
         raise malformed("octets are left over after a value")
@@ -178,7 +115,7 @@ def binary(data: Buffer) -> memoryview:
     """The content of a binary, not copied."""
     if not data or data[0] not in BINARY or skip(data, 0, len(data)) != len(data):
         raise malformed("a binary is missing")
-    return memoryview(data)[1 + _SIZE_WIDTH[data[0]] :]
+    return memoryview(data)[1 + SIZE_WIDTH[data[0]] :]
 
 
 class _Reader:
@@ -193,36 +130,38 @@ class _Reader:
         if at >= end:
             raise malformed("it ends in front of a value")
         code = self._data[at]
-        if code == DESCRIBED:
-            self._check_depth(depth)
-            descriptor, at = self.value(at + 1, end, depth + 1)
-            value, at = self.value(at, end, depth + 1)
-            return Described(descriptor, value), at
-        return self._of_code(code, at + 1, end, depth)
+        if code != DESCRIBED:
+            return self._of_code(code, at + 1, end, depth)
+        self._check_depth(depth)
+        descriptor, at = self.value(at + 1, end, depth + 1)
+        value, at = self.value(at, end, depth + 1)
+        return Described(descriptor, value), at
 
     def _of_code(self, code: int, at: int, end: int, depth: int) -> tuple[Value, int]:
-        data, width = self._data, _SIZE_WIDTH[code]
-        if width:
-            if code in _COMPOUND:
-                return self._compound(code, at, end, depth)
-            start = at + width
-            if start > end:
-                raise malformed("it ends inside a length")
-            stop = start + (data[at] if width == 1 else _UINT32.unpack_from(data, at)[0])
-            if stop > end:
-                raise malformed("a value is longer than what holds it")
-            return _variable(code, data[start:stop]), stop
-        if code in _CONSTANT:
-            return _CONSTANT[code], at
-        if code == EMPTY_LIST:
-            return [], at
-        if code not in _FIXED:
-            raise malformed(f"0x{code:02x} is no type")
-        layout, read, _ = _FIXED[code]
-        stop = at + layout.size
+        data, width = self._data, SIZE_WIDTH[code]
+        if not width:
+            stop = at + WIDTH[code]
+            if stop > end or stop < at:
+                raise malformed(f"0x{code:02x} is no type, or its value is cut off")
+            if code in FIXED:
+                layout, read, _ = FIXED[code]
+                return read(layout.unpack_from(data, at)[0]), stop
+            return [] if code == EMPTY_LIST else CONSTANT[code], stop
+        if code in COMPOUND:
+            return self._compound(code, at, end, depth)
+        start = at + width
+        if start > end:
+            raise malformed("it ends inside a length")
+        stop = start + (data[at] if width == 1 else _UINT32.unpack_from(data, at)[0])
         if stop > end:
             raise malformed("a value is longer than what holds it")
-        return read(layout.unpack_from(data, at)[0]), stop
+        octets = data[start:stop]
+        if code in BINARY:
+            return bytes(octets), stop
+        try:
+            return str(octets, "utf-8") if code in STRING else Symbol(str(octets, "ascii")), stop
+        except UnicodeDecodeError:
+            raise malformed("a string or symbol is not text in its encoding") from None
 
     def _compound(self, code: int, at: int, end: int, depth: int) -> tuple[Value, int]:
         self._check_depth(depth)
@@ -233,8 +172,9 @@ class _Reader:
         if code in ARRAY:
             return self._array(count, at, stop, depth + 1), stop
         values: list[Value] = []
+        read = self.value
         for _ in range(count):
-            value, at = self.value(at, stop, depth + 1)
+            value, at = read(at, stop, depth + 1)
             values.append(value)
         if at != stop:
             raise malformed("octets are left over in a list or map")
@@ -253,14 +193,14 @@ class _Reader:
         if at >= end:
             raise malformed("an array has no constructor")
         code, at = self._data[at], at + 1
+        if WIDTH[code] < 0 and not SIZE_WIDTH[code]:
+            raise malformed(f"0x{code:02x} is no type")
         items: list[Value] = []
         for _ in range(count):
             item, at = self._of_code(code, at, end, depth)
             items.append(item)
         if at != end:
             raise malformed("octets are left over in an array")
-        if _WIDTH[code] < 0 and not _SIZE_WIDTH[code]:
-            raise malformed(f"0x{code:02x} is no type")
         return Array(code, tuple(items), tuple(descriptors))
 
     def _check_depth(self, depth: int) -> None:
@@ -272,7 +212,7 @@ class _Reader:
 
 def _bounds(data: Buffer, code: int, at: int, end: int) -> tuple[int, int, int]:
     """Number of elements of a compound, where the first one starts and where the last one ends."""
-    width = _SIZE_WIDTH[code]
+    width = SIZE_WIDTH[code]
     if at + 2 * width > end:
         raise malformed("it ends inside a length")
     size: int
@@ -287,15 +227,6 @@ def _bounds(data: Buffer, code: int, at: int, end: int) -> tuple[int, int, int]:
     return count, at + 2 * width, stop
 
 
-def _variable(code: int, octets: Buffer) -> Value:
-    if code in BINARY:
-        return bytes(octets)
-    try:
-        return str(octets, "utf-8") if code in STRING else Symbol(str(octets, "ascii"))
-    except UnicodeDecodeError:
-        raise malformed("a string or symbol is not text in its encoding") from None
-
-
 def _too_many(limits: AmqpLimits) -> Refusal:
     return Refusal(Rule.LIMIT_EXCEEDED, f"an AMQP value has more than {limits.max_items} parts")
 
@@ -305,6 +236,10 @@ def _too_many(limits: AmqpLimits) -> Refusal:
 
 def encode(value: Value) -> bytes:
     """One value. A value of no AMQP type, or out of its type's range, is our own mistake."""
+    if type(value) is str:
+        octets = value.encode()
+        size = len(octets)
+        return (bytes((0xA1, size)) if size < 256 else b"\xb1" + _UINT32.pack(size)) + octets
     if isinstance(value, Described):
         return _CODES[DESCRIBED] + encode(value.descriptor) + encode(value.value)
     code = _code_of(value)
@@ -325,83 +260,60 @@ def encode_composite(descriptor: int, fields: Sequence[Value]) -> bytes:
     return head + _CODES[LIST32] + _TWO_UINT32.pack(len(content) + 4, count) + content
 
 
-def compound(code: int, encoded: Sequence[Buffer]) -> list[Buffer]:
-    """A list32 or map32 of elements that are encoded already, in pieces that are to be joined."""
-    size = 4 + sum([len(element) for element in encoded])
-    return [_CODES[code] + _TWO_UINT32.pack(size, len(encoded)), *encoded]
+def compound_head(code: int, count: int, size: int) -> bytes:
+    """What stands in front of the elements of a list32 or map32 that are encoded already."""
+    return _CODES[code] + _sized(code, size, count)
+
+
+def binary_head(size: int) -> bytes:
+    """What stands in front of the content of a binary: large contents are not copied for it."""
+    return bytes((0xA0, size)) if size < 256 else b"\xb0" + _UINT32.pack(size)
 
 
 def _code_of(value: Value) -> int:
-    """The code that Proton chooses: small forms of numbers, texts and binaries, else the wide one."""
     kind = type(value)
-    if kind in _NARROW and isinstance(value, int):
-        zero, narrow, wide, low, high = _NARROW[kind]
+    if kind in NARROW and isinstance(value, int):
+        zero, narrow, wide, low, high = NARROW[kind]
         if value == 0 and zero:
             return zero
         return narrow if low <= value <= high else wide
     if isinstance(value, bool):
         return 0x41 if value else 0x42
-    if kind in _TEXTS and isinstance(value, str | bytes):
-        narrow = _TEXTS[kind]
-        length = len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
-        return narrow if length < 256 else narrow | 0x10
+    if isinstance(value, Symbol | bytes):
+        narrow = 0xA0 if isinstance(value, bytes) else 0xA3
+        return narrow if len(value) < 256 else narrow | 0x10
     if isinstance(value, Decimal):
-        return _DECIMALS[len(value.octets)]
+        return DECIMALS[len(value.octets)]
     if kind is list:
         return LIST32 if value else EMPTY_LIST
-    if kind not in _ONE_FORM:
+    if kind not in ONE_FORM:
         raise TypeError(f"{kind.__name__} is no AMQP type")
-    return _ONE_FORM[kind]
+    return ONE_FORM[kind]
 
 
 def _pack(code: int, value: Any) -> bytes:
     """The octets after the constructor."""
-    if code in _FIXED:
-        layout, _, write = _FIXED[code]
+    if code in FIXED:
+        layout, _, write = FIXED[code]
         return layout.pack(write(value))
-    if code in _CONSTANT or code == EMPTY_LIST:
+    if code in CONSTANT or code == EMPTY_LIST:
         return b""
-    if code in _VARIABLE:
-        content = value if isinstance(value, bytes) else value.encode()
+    if code in VARIABLE:
+        encoding = "ascii" if isinstance(value, Symbol) else "utf-8"
+        content: bytes = value if isinstance(value, bytes) else value.encode(encoding)
         size = len(content)
-    elif code in ARRAY:
+        return (_CODES[size] if SIZE_WIDTH[code] == 1 else _UINT32.pack(size)) + content
+    if code in ARRAY:
         described = b"".join([_CODES[DESCRIBED] + encode(d) for d in value.descriptors])
         content = described + _CODES[value.code]
         content += b"".join([_pack(value.code, item) for item in value.items])
         return _sized(code, len(content), len(value.items)) + content
-    else:
-        flat = [v for pair in value.pairs for v in pair] if isinstance(value, Map) else value
-        content = b"".join([encode(element) for element in flat])
-        return _sized(code, len(content), len(flat)) + content
-    return (_CODES[size] if _SIZE_WIDTH[code] == 1 else _UINT32.pack(size)) + content
+    flat = [v for pair in value.pairs for v in pair] if isinstance(value, Map) else value
+    content = b"".join([encode(element) for element in flat])
+    return _sized(code, len(content), len(flat)) + content
 
 
 def _sized(code: int, size: int, count: int) -> bytes:
-    if _SIZE_WIDTH[code] == 1:
+    if SIZE_WIDTH[code] == 1:
         return bytes((size + 1, count))
     return _TWO_UINT32.pack(size + 4, count)
-
-
-# zero form (0: none), narrow form, wide form, and the values that the narrow form can say.
-_NARROW: dict[type, tuple[int, int, int, int, int]] = {
-    UInt: (0x43, 0x52, 0x70, 0, 255),
-    ULong: (0x44, 0x53, 0x80, 0, 255),
-    Int: (0, 0x54, 0x71, -128, 127),
-    Long: (0, 0x55, 0x81, -128, 127),
-}
-_TEXTS: dict[type, int] = {str: 0xA1, Symbol: 0xA3, bytes: 0xA0}
-_DECIMALS = {4: 0x74, 8: 0x84, 16: 0x94}
-_ONE_FORM: dict[type, int] = {
-    type(None): NULL,
-    UByte: 0x50,
-    Byte: 0x51,
-    UShort: 0x60,
-    Short: 0x61,
-    Float: 0x72,
-    Char: 0x73,
-    float: 0x82,
-    Timestamp: 0x83,
-    UUID: 0x98,
-    Map: MAP32,
-    Array: ARRAY32,
-}

@@ -81,7 +81,8 @@ class Described:
     value: Value
 
 
-Value: TypeAlias = "None | bool | int | float | str | bytes | UUID | Decimal | list[Value] | Map | Array | Described"
+_Scalar: TypeAlias = bool | int | float | str | bytes | UUID | Decimal
+Value: TypeAlias = "_Scalar | list[Value] | Map | Array | Described | None"
 
 
 @dataclass(frozen=True, slots=True)

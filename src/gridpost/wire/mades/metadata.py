@@ -1,23 +1,23 @@
 """Message metadata as XML (503 cl. 6.5.5, Tables 11 to 17): what is emitted, and what is read as well.
 
 Emitted documents follow the schema to the letter. Read documents may leave out what one of table
-and schema calls optional (see divergences, Table 11 against 6.5.5).
+and schema calls optional (see divergences, optional metadata elements).
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from lxml import etree
 
-from gridpost.core.identifiers import clip, component_code, message_id, message_type
+from gridpost.core.identifiers import component_code, message_id, message_type
 from gridpost.core.instant import Instant
 from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.mades import values
 from gridpost.wire.mades.values import named
 from gridpost.wire.xml import Schema, XmlLimits, load_schema, schema_tree
+from gridpost.wire.xml_text import element, escape, optional
 
 NAMESPACE = "http://mades.entsoe.eu/internalMessaging"
 SCHEMA_NAME = "internalMessaging.xsd"
@@ -34,9 +34,6 @@ LIMITS = XmlLimits(
 _XSD = "{http://www.w3.org/2001/XMLSchema}"
 _BLANKS = " \t\r\n"
 
-# Everything that is not a Char of XML 1.0, production 2.
-_NO_CHAR = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 _VALUE_TYPES = {member.value: member for member in ValueType}
 
 _MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
@@ -50,17 +47,17 @@ def encode(metadata: Metadata) -> str:
     # 503 cl. 6.5.5: only the root has a namespace, so it must not be the default one.
     return (
         f'<mades:messageMetadata xmlns:mades="{NAMESPACE}">'
-        f"{_element('messageID', metadata.message_id)}"
-        f"{_element('receiverCode', metadata.receiver_code)}"
-        f"{_element('messageType', metadata.message_type)}"
-        f"{_optional('extension', metadata.extension)}"
-        f"{_element('generated', metadata.generated.text)}"
-        f"{_element('expirationTime', expiration.text) if expiration is not None else ''}"
-        f"{_element('senderCode', metadata.sender_code)}"
-        f"{_element('internalType', metadata.internal_type)}"
-        f"{_optional('relatedMessageID', metadata.related_message_id)}"
-        f"{_optional('senderApplication', metadata.sender_application)}"
-        f"{_optional('baMessageID', metadata.ba_message_id)}"
+        f"{element('messageID', metadata.message_id)}"
+        f"{element('receiverCode', metadata.receiver_code)}"
+        f"{element('messageType', metadata.message_type)}"
+        f"{optional('extension', metadata.extension)}"
+        f"{element('generated', metadata.generated.text)}"
+        f"{element('expirationTime', expiration.text) if expiration is not None else ''}"
+        f"{element('senderCode', metadata.sender_code)}"
+        f"{element('internalType', metadata.internal_type)}"
+        f"{optional('relatedMessageID', metadata.related_message_id)}"
+        f"{optional('senderApplication', metadata.sender_application)}"
+        f"{optional('baMessageID', metadata.ba_message_id)}"
         "<processingMetadata><messageProcessors>"
         f"{''.join([_processor(processor) for processor in metadata.processors])}"
         "</messageProcessors></processingMetadata>"
@@ -101,25 +98,32 @@ def _reading_schema() -> Schema:
     """The same schema with the containers optional, and an empty expirationTime as good as none."""
     tree = schema_tree(SCHEMA_NAME)
     for name in ("processingMetadata", "messageProcessors", "entries"):
-        for element in tree.iter(f"{_XSD}element"):
-            if element.get("name") == name:
-                element.set("minOccurs", "0")
-                element.set("nillable", "true")
+        for declaration in _declarations(tree, name):
+            declaration.set("minOccurs", "0")
+            declaration.set("nillable", "true")
     # 503 Table 11, note a: null and empty are the same.
     nothing = etree.SubElement(tree, f"{_XSD}simpleType", name="Nothing")
     restriction = etree.SubElement(nothing, f"{_XSD}restriction", base="xsd:string")
     etree.SubElement(restriction, f"{_XSD}length", value="0")
-    moment = etree.SubElement(tree, f"{_XSD}simpleType", name="OptionalDateTime")
-    etree.SubElement(moment, f"{_XSD}union", memberTypes="xsd:dateTime mades:Nothing")
-    for element in tree.iter(f"{_XSD}element"):
-        if element.get("name") == "expirationTime":
-            element.set("type", "mades:OptionalDateTime")
+    # libxml2 takes blanks in front of a date-time, which XML Schema allows, only in a union.
+    for name, members in (
+        ("generated", "xsd:dateTime"),
+        ("expirationTime", "xsd:dateTime mades:Nothing"),
+    ):
+        moment = etree.SubElement(tree, f"{_XSD}simpleType", name=f"{name}Type")
+        etree.SubElement(moment, f"{_XSD}union", memberTypes=members)
+        for declaration in _declarations(tree, name):
+            declaration.set("type", f"mades:{name}Type")
     return Schema(SCHEMA_NAME, tree)
+
+
+def _declarations(schema: etree._Element, name: str) -> list[etree._Element]:
+    return [e for e in schema.iter(f"{_XSD}element") if e.get("name") == name]
 
 
 def _processor(processor: Processor) -> str:
     return (
-        f"<messageProcessor>{_element('processorID', processor.processor_id)}"
+        f"<messageProcessor>{element('processorID', processor.processor_id)}"
         "<processorData><entries>"
         f"{''.join([_entry(entry) for entry in processor.entries])}"
         "</entries></processorData></messageProcessor>"
@@ -129,8 +133,8 @@ def _processor(processor: Processor) -> str:
 def _entry(entry: Entry) -> str:
     values.check(entry)
     return (
-        f"<entry><key>{_escape('key', entry.key)}</key><type>{entry.type.value}</type>"
-        f"<value>{_escape(entry.key, entry.value)}</value></entry>"
+        f"<entry><key>{escape('key', entry.key)}</key><type>{entry.type.value}</type>"
+        f"<value>{escape(entry.key, entry.value)}</value></entry>"
     )
 
 
@@ -146,31 +150,9 @@ def _read_processors(root: etree._Element) -> tuple[Processor, ...]:
             kind = text
         elif tag == "value":
             entry = Entry(key, _VALUE_TYPES[kind], text)
-            values.check(entry)
+            if entry.type is not ValueType.STRING:
+                values.check(entry)
             processors[-1][1].append(entry)
         else:
             processors.append((text, []))
     return tuple([Processor(name, tuple(entries)) for name, entries in processors])
-
-
-def _element(name: str, text: str) -> str:
-    return f"<{name}>{_escape(name, text)}</{name}>"
-
-
-def _optional(name: str, text: str) -> str:
-    return f"<{name}>{_escape(name, text)}</{name}>" if text else ""
-
-
-def _escape(name: str, text: str) -> str:
-    """Text that a parser gives back unchanged."""
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    if text.isascii() and text.isprintable():
-        return escaped
-    forbidden = _NO_CHAR.search(text)
-    if forbidden is not None:
-        raise Refusal(
-            Rule.FORBIDDEN_XML,
-            f"{clip(name)} holds the character U+{ord(forbidden[0]):04X}, which XML cannot carry",
-        )
-    # A bare carriage return would be read as a line feed (XML 1.0 2.11).
-    return escaped.replace("\r", "&#13;")

@@ -12,6 +12,7 @@ from gridpost.core.message import Entry, ValueType
 from gridpost.core.refusal import Refusal, Rule
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 _LONG = re.compile(r"[+-]?0*[0-9]{1,19}", re.ASCII)
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
@@ -55,7 +56,7 @@ def read_base64(text: str, what: str) -> bytes:
     return octets
 
 
-def named(field: str, check: Callable[[str], T], text: str) -> T:
+def named(field: str, check: Callable[[V], T], text: V) -> T:
     """What `check` makes of the text; a refusal says which field it is about."""
     try:
         return check(text)

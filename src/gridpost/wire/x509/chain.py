@@ -146,13 +146,10 @@ def _check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:
         raise _not_for(purpose, "its key usage has no digital signature")
     named = set(extended) if extended is not None else {ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
     is_installation = INSTALLATION in named
-    if is_installation != (purpose is Purpose.INSTALLATION):
-        raise _not_for(
-            purpose,
-            "it is for registration only"
-            if is_installation
-            else "it is no installation certificate",
-        )
+    if is_installation and purpose is not Purpose.INSTALLATION:
+        raise _not_for(purpose, "it is an installation certificate")
+    if purpose is Purpose.INSTALLATION and not is_installation:
+        raise _not_for(purpose, "it is not an installation certificate")
     wanted = _TLS_ROLES.get(purpose)
     if wanted and not named & {wanted, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}:
         raise _not_for(purpose, "its extended key usage names other purposes only")

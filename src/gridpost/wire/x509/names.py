@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-# RFC 4514 section 3. Every other attribute is written with its OID and the hexadecimal of its value.
+# RFC 4514 section 3. Any other attribute is written as its OID and its value in hexadecimal.
 _SHORT = {
     "2.5.4.3": "CN",
     "2.5.4.7": "L",
@@ -136,11 +136,8 @@ def _java_keyword_and_value(attribute: _Attribute) -> str:
 
 def _rdns(name: x509.Name) -> _Rdns:
     """Name ::= SEQUENCE OF SET OF SEQUENCE { type OID, value ANY } (X.501)."""
-    _tag, names, _whole = next(_tlvs(name.public_bytes()))
-    return [
-        [_attribute(pair) for _tag, pair, _whole in _tlvs(rdn)]
-        for _tag, rdn, _whole in _tlvs(names)
-    ]
+    _, names, _ = next(_tlvs(name.public_bytes()))
+    return [[_attribute(pair) for _, pair, _ in _tlvs(rdn)] for _, rdn, _ in _tlvs(names)]
 
 
 def _attribute(pair: bytes) -> _Attribute:

@@ -76,7 +76,7 @@ def certificate_id_candidates(der: bytes) -> frozenset[str]:
 
 
 def common_name(name: x509.Name) -> str:
-    """The one common name; empty when there is none, or several that could contradict each other."""
+    """The one common name; empty when there is none, or when several could differ."""
     found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
     value = found[0].value if len(found) == 1 else ""
     return value if isinstance(value, str) else ""

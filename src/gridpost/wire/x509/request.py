@@ -1,4 +1,4 @@
-"""Certification requests (PKCS#10) by which a component-directory asks the ROOT CA for its INTEGRATED CA.
+"""Certification requests (PKCS#10): a directory asks the ROOT CA to certify its INTEGRATED CA.
 
 The two never share a key: the request proves that the directory holds the one it asks about.
 """
@@ -74,7 +74,7 @@ def subject_name(name: str, organization: str = "") -> x509.Name:
     if not 1 <= len(name) <= MAX_COMMON_NAME:
         raise Refusal(
             Rule.BAD_COMPONENT_CODE,
-            f"a certificate can name at most {MAX_COMMON_NAME} characters, this name has {len(name)}",
+            f"a name in a certificate has 1 to {MAX_COMMON_NAME} characters, not {len(name)}",
         )
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if organization:

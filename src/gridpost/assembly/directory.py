@@ -1,0 +1,298 @@
+"""A component-directory from its configuration: which classes meet, in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.directory_configuration import (
+    DirectoryConfiguration,
+    read_certificates,
+    read_directory_configuration,
+)
+from gridpost.assembly.directory_keys import DirectoryKeys, make_key
+from gridpost.assembly.installation import packer
+from gridpost.core.directory_ports import RegistryStore
+from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
+from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.component_directory.admin_access import Administrators
+from gridpost.services.component_directory.administration import Administration
+from gridpost.services.component_directory.answers import malformed
+from gridpost.services.component_directory.api import DirectoryApi
+from gridpost.services.component_directory.authority import Authority, fingerprint
+from gridpost.services.component_directory.entries import Entries
+from gridpost.services.component_directory.gatekeeper import Gatekeeper
+from gridpost.services.component_directory.metrics import DirectoryMetrics
+from gridpost.services.component_directory.office import RegistryOffice
+from gridpost.services.component_directory.publication import Publication
+from gridpost.services.component_directory.settings import Peer
+from gridpost.services.component_directory.synchroniser import Synchroniser
+from gridpost.services.component_directory.upkeep import Upkeep
+from gridpost.stores.keys import pkcs8
+from gridpost.stores.keys.rsa_operations import to_pkcs8
+from gridpost.stores.sqlite import SqliteStore
+from gridpost.transports.https import (
+    ClientCertificate,
+    ClientTls,
+    HttpsClient,
+    HttpsServer,
+    Limits,
+    ServerTls,
+    client_chain,
+    serve,
+)
+from gridpost.transports.loopback import serve_loopback
+
+log = structlog.get_logger(__name__)
+
+CONFIGURATION_LOOK = 2.0
+"""Seconds between two looks at the configuration file."""
+
+
+class _OpenConnections:
+    """core.directory_ports.Connections over the server, which starts after its users are made."""
+
+    def __init__(self) -> None:
+        self.server: HttpsServer | None = None
+
+    def close_of(self, fingerprints: Collection[bytes]) -> int:
+        if self.server is None:
+            return 0
+        return self.server.close_where(
+            lambda c: bool(c.chain) and fingerprint(c.chain[0]) in fingerprints
+        )
+
+
+@dataclass
+class RunningDirectory:
+    """What tests and the command line see of a directory that serves."""
+
+    port: int
+    administration_port: int
+    office: RegistryOffice
+    publication: Publication
+    synchroniser: Synchroniser
+    upkeep: Upkeep
+    store: RegistryStore
+
+
+class Assembly:
+    """The parts of one directory. A changed configuration is taken over part by part."""
+
+    def __init__(
+        self,
+        configuration: DirectoryConfiguration,
+        store: RegistryStore,
+        clock: Clock,
+        keys: DirectoryKeys,
+    ) -> None:
+        settings = configuration.settings()
+        self.configuration = configuration
+        self.keys = keys
+        self.clock = clock
+        self.roots = configuration.trusted_roots()
+        self.connections = _OpenConnections()
+        self.metrics = DirectoryMetrics(CollectorRegistry())
+        self.authority = Authority(keys.issuers(), settings.certificate_validity)
+        self.publication = Publication(store, clock, settings)
+        self.entries = Entries(store, clock, self.publication)
+        self.office = RegistryOffice(
+            store, clock, self.publication, self.authority, self.connections, make_key
+        )
+        gatekeeper = Gatekeeper(store, clock, self.publication, self.authority, lambda: self.roots)
+        self.api = DirectoryApi(
+            store,
+            clock,
+            gatekeeper,
+            self.office,
+            self.entries,
+            self.publication,
+            self.metrics,
+            client_chain,
+        )
+        self.credentials = keys.credentials(clock.now)
+        self._client = HttpsClient(
+            ClientTls(self.credentials), proxy=configuration.synchronisation.proxy
+        )
+        self.synchroniser = Synchroniser(
+            store, clock, self.publication, self.metrics, self._ask, lambda: self.roots
+        )
+        self.upkeep = Upkeep(
+            store,
+            clock,
+            self.publication,
+            self.metrics,
+            self.synchroniser,
+            lambda: self.roots,
+            self.renew_own,
+        )
+        self.administrators = Administrators(configuration.administration.tokens)
+        self.administration = Administration(
+            store,
+            clock,
+            self.office,
+            self.publication,
+            self.upkeep,
+            self.metrics,
+            self.administrators,
+            packer(self.publication, self.credentials),
+        )
+
+    async def renew_own(self) -> None:
+        """503 cl. 8.5: own certificate, and what the command line imported in the meantime."""
+        self.keys.reload()
+        self.authority.replace(self.keys.issuers())
+        ahead = self.publication.settings.expiry_warning
+        if await self.keys.renew_own(self.authority, self.clock.now(), ahead):
+            log.info("own certificate renewed")
+        await self.entries.publish_own(self.keys.published())
+
+    async def reconfigure(self, configuration: DirectoryConfiguration) -> None:
+        """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
+        if (configuration.code, configuration.home) != (
+            self.configuration.code,
+            self.configuration.home,
+        ):
+            raise Refusal(Rule.USAGE, "another code or home folder needs a restart")
+        settings = configuration.settings()
+        roots = configuration.trusted_roots()
+        self.configuration = configuration
+        self.keys.configure(configuration)
+        self.roots = roots
+        self.publication.reconfigure(settings)
+        self.authority.validity = settings.certificate_validity
+        self.administrators.replace(configuration.administration.tokens)
+        await self.renew_own()
+
+    async def _ask(self, peer: Peer, request: HttpRequest, authorise: Authorise) -> HttpAnswer:
+        return await self._client.request(request, urls=peer.urls, authorise=authorise)
+
+
+@asynccontextmanager
+async def running_directory(
+    configuration: DirectoryConfiguration,
+    *,
+    clock: Clock | None = None,
+    file: Path | None = None,
+) -> AsyncIterator[RunningDirectory]:
+    """Serves until the block ends; then requests under way finish, and the store is closed last."""
+    clock = clock or SystemClock()
+    keys = DirectoryKeys(configuration)
+    if not keys.authorities:
+        raise Refusal(
+            Rule.USAGE,
+            "there is no INTEGRATED CA yet: run 'gridpost directory init', have the request signed "
+            "with 'gridpost ca sign' and import the certificate",
+        )
+    async with AsyncExitStack() as stack:
+        store = await asyncio.to_thread(
+            SqliteStore.open, configuration.home / "store", configuration.code
+        )
+        stack.push_async_callback(store.close)
+        parts = Assembly(configuration, store, clock, keys)
+        await parts.renew_own()
+        server = await stack.enter_async_context(
+            serve(
+                parts.api,
+                configuration.server.host,
+                configuration.server.port,
+                ServerTls(parts.credentials),
+                Limits(
+                    max_connections=configuration.server.max_connections,
+                    max_body=configuration.server.max_body,
+                ),
+                malformed_answer=malformed,
+                clock=clock.now,
+            )
+        )
+        parts.connections.server = server
+        administration_port = await stack.enter_async_context(_administration(parts))
+        for work in (
+            parts.synchroniser.run(),
+            parts.upkeep.run(),
+            *([_watch(file, parts)] if file else []),
+        ):
+            task = asyncio.create_task(work)
+            stack.push_async_callback(_ended, task)
+        log.info("listening", port=server.port, administration_port=administration_port)
+        yield RunningDirectory(
+            server.port,
+            administration_port,
+            parts.office,
+            parts.publication,
+            parts.synchroniser,
+            parts.upkeep,
+            store,
+        )
+        log.info("stopping")
+
+
+async def run_directory(file: Path) -> None:
+    """`gridpost directory run`: until SIGTERM or SIGINT asks for an orderly stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running_directory(read_directory_configuration(file), file=file):
+        await stop.wait()
+
+
+@asynccontextmanager
+async def _administration(parts: Assembly) -> AsyncIterator[int]:
+    section = parts.configuration.administration
+    app = parts.administration.app()
+    if section.certificate is None or section.key is None:
+        async with serve_loopback(app, section.host, section.port) as port:
+            yield port
+        return
+    key = pkcs8.read(section.key.read_bytes(), None, str(section.key))
+    credentials = TlsCredentials(read_certificates(section.certificate), to_pkcs8(key), ())
+    tls = ServerTls(lambda: credentials, ClientCertificate.NONE)
+    async with serve(app, section.host, section.port, tls) as server:
+        yield server.port
+
+
+async def _watch(file: Path, parts: Assembly) -> None:
+    """503 cl. 10: a changed file is taken over; one with a mistake is warned of and left alone."""
+    seen = _state(file)
+    while True:
+        await asyncio.sleep(CONFIGURATION_LOOK)
+        now = _state(file)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            await parts.reconfigure(read_directory_configuration(file))
+            log.info("configuration reloaded", file=str(file))
+        except Refusal as refusal:
+            log.warning(
+                "configuration not reloaded",
+                refusal=refusal.id,
+                reason=refusal.message,
+                details=refusal.details,
+            )
+
+
+def _state(file: Path) -> Sequence[int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return

@@ -1,0 +1,297 @@
+"""An endpoint from its configuration: which classes meet, in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from gridpost.assembly.broker import PemCredentials
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.endpoint_configuration import (
+    ApiSection,
+    EndpointConfiguration,
+    read_endpoint_configuration,
+)
+from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.file_watch import watch_file
+from gridpost.core.component import ComponentType
+from gridpost.core.https import TlsCredentials
+from gridpost.core.identifiers import ComponentCode
+from gridpost.core.links import LinkKeeper, ServerCheck
+from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.endpoint.service import Duty, EndpointService
+from gridpost.services.operations.app import operations_app
+from gridpost.stores.keys import pkcs8
+from gridpost.stores.keys.files import FileKeyring
+from gridpost.stores.keys.off_loop import key_pool
+from gridpost.stores.keys.rsa_operations import to_pkcs8
+from gridpost.stores.sqlite import SqliteStore
+from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, SessionKeeper
+from gridpost.transports.https import (
+    ClientCertificate,
+    ClientTls,
+    HttpsClient,
+    Limits,
+    ServerTls,
+    client_chain,
+    serve,
+)
+from gridpost.transports.loopback import serve_loopback
+
+log = structlog.get_logger(__name__)
+
+CONFIGURATION_FILE = "configuration file"
+_MESSAGE_ROOM = 1024 * 1024
+"""What travels with a document: metadata, signature, encryption."""
+
+
+@dataclass
+class EndpointParts:
+    """The parts of one endpoint before it runs: enough for the command line to register it."""
+
+    configuration: EndpointConfiguration
+    clock: Clock
+    store: SqliteStore
+    keys: FileKeyring
+    client: DirectoryClient
+
+
+@dataclass
+class RunningEndpoint:
+    """What tests and the command line see of an endpoint that runs."""
+
+    core: EndpointCore
+    parts: EndpointParts
+    api_port: int | None
+    direct_port: int | None
+    operations_port: int
+    service: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def endpoint_parts(
+    configuration: EndpointConfiguration,
+    clock: Clock | None = None,
+    pool: ThreadPoolExecutor | None = None,
+) -> AsyncIterator[EndpointParts]:
+    """Store, keys and directory client; for `register`, `renew` and `certificates` that is all."""
+    clock = clock or SystemClock()
+    configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keys = FileKeyring(configuration.home / "keys", configuration.passphrase(), pool)
+    store = await asyncio.to_thread(
+        SqliteStore.open, configuration.home / "store", configuration.code
+    )
+    try:
+        client = DirectoryClient(
+            ComponentCode(configuration.code),
+            ComponentType.ENDPOINT,
+            store=store,
+            keys=keys,
+            clock=clock,
+            callers=lambda credentials: HttpsClient(
+                ClientTls(credentials), proxy=configuration.synchronisation.proxy
+            ),
+            roots=configuration.trusted_roots,
+            settings=configuration.client_settings(),
+        )
+        await client.open()
+        yield EndpointParts(configuration, clock, store, keys, client)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def running_endpoint(
+    configuration: EndpointConfiguration, *, clock: Clock | None = None, file: Path | None = None
+) -> AsyncIterator[RunningEndpoint]:
+    """Runs until the block ends: channels close first, then transfers finish, then the store."""
+    async with AsyncExitStack() as stack:
+        pool = stack.enter_context(key_pool())
+        parts = await stack.enter_async_context(endpoint_parts(configuration, clock, pool))
+        client = parts.client
+        if client.copy.home is None:
+            raise Refusal(
+                Rule.NOT_ENROLLED,
+                f"{configuration.code} is not registered yet: run 'gridpost endpoint register'",
+            )
+        await client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
+        credentials = PemCredentials(client.tls)
+        limits = AmqpLimits(
+            max_message_size=configuration.max_content + _MESSAGE_ROOM,
+            max_incoming_octets=2 * (configuration.max_content + _MESSAGE_ROOM),
+        )
+        dial = _dialler(configuration, credentials, limits)
+        core = EndpointCore(
+            configuration, parts.store, parts.keys, parts.clock, client, dial, client_chain
+        )
+        client.copy.on_change(lambda _directory, _changed: core.directory_changed())
+        service = EndpointService(
+            [
+                Duty("directory", client.run),
+                Duty("lines", core.lines.run),
+                Duty("dispatch", core.dispatcher.run),
+                Duty("expiry", core.upkeep.watch_expiry),
+                Duty("retention", core.upkeep.tidy),
+            ]
+        )
+        stack.push_async_callback(core.lines.close)
+        task = asyncio.create_task(service.run())
+        stack.push_async_callback(_ended, task)
+        stack.push_async_callback(core.inbound.drain, configuration.drain.total_seconds())
+        stack.push_async_callback(core.lines.hush)
+        direct_port = await stack.enter_async_context(
+            _direct(configuration, core, parts.clock, credentials, limits)
+        )
+        operations_port = await stack.enter_async_context(
+            serve_loopback(
+                operations_app(
+                    core.health,
+                    CollectorRegistry(),
+                    lambda: None,
+                    {"connections": core.connections},
+                ),
+                configuration.operations.host,
+                configuration.operations.port,
+            )
+        )
+        api_port = await stack.enter_async_context(_api(configuration, core))
+        stack.callback(core.events.close)
+        if file is not None:
+
+            async def reload() -> None:
+                await core.reconfigure(read_endpoint_configuration(file), CONFIGURATION_FILE)
+
+            watching = asyncio.create_task(watch_file(file, reload))
+            stack.push_async_callback(_ended, watching)
+        log.info(
+            "listening",
+            api_port=api_port,
+            direct_port=direct_port,
+            operations_port=operations_port,
+        )
+        yield RunningEndpoint(core, parts, api_port, direct_port, operations_port, task)
+        log.info("stopping")
+
+
+async def run_endpoint(file: Path) -> None:
+    """`gridpost endpoint run`: until SIGTERM or SIGINT asks for an orderly stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running_endpoint(read_endpoint_configuration(file), file=file) as running:
+        waiting = asyncio.create_task(stop.wait())
+        # A duty that ends is a programming error: it must end the process, not hide.
+        await asyncio.wait([waiting, running.service], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if running.service.done():
+            running.service.result()
+
+
+def certificates_of(file: Path) -> list[dict[str, Any]]:
+    """What `gridpost endpoint certificates` shows."""
+    configuration = read_endpoint_configuration(file)
+    ring = FileKeyring(configuration.home / "keys", configuration.passphrase())
+    now = datetime.now(UTC)
+    return [
+        {
+            "kind": c.kind.value,
+            "id": c.certificate_id,
+            "not_before": c.not_before.isoformat(),
+            "not_after": c.not_after.isoformat(),
+            "valid": c.valid_at(now),
+        }
+        for c in ring.certificates()
+    ]
+
+
+def _dialler(
+    configuration: EndpointConfiguration, credentials: PemCredentials, limits: AmqpLimits
+) -> Callable[[Sequence[str], ServerCheck, Callable[[bool, str], None]], LinkKeeper]:
+    proxy = configuration.proxy()
+
+    def dial(
+        urls: Sequence[str], check: ServerCheck, on_state: Callable[[bool, str], None]
+    ) -> LinkKeeper:
+        client = AmqpClient(
+            urls,
+            container=configuration.code,
+            tls=credentials,
+            check=check,
+            proxy=proxy,
+            limits=limits,
+        )
+        return SessionKeeper(client, on_state=on_state)
+
+    return dial
+
+
+@asynccontextmanager
+async def _direct(
+    configuration: EndpointConfiguration,
+    core: EndpointCore,
+    clock: Clock,
+    credentials: PemCredentials,
+    limits: AmqpLimits,
+) -> AsyncIterator[int | None]:
+    """503 cl. 4.5.2: an endpoint that takes no direct transfers has no AMQP port at all."""
+    section = configuration.direct
+    if section is None:
+        yield None
+        return
+    server = AmqpServer(container=configuration.code, clock=clock, limits=limits)
+    port = await server.listen(section.host, section.port, core.door, tls=credentials)
+    try:
+        yield port
+    finally:
+        await server.drain(configuration.drain.total_seconds())
+
+
+@asynccontextmanager
+async def _api(
+    configuration: EndpointConfiguration, core: EndpointCore
+) -> AsyncIterator[int | None]:
+    section = configuration.api
+    if section is None:
+        yield None
+        return
+    app = core.api.app()
+    if section.certificate is None or section.key is None:
+        async with serve_loopback(app, section.host, section.port) as port:
+            yield port
+        return
+    shown = _api_credentials(section, section.certificate, section.key)
+    asked = ClientCertificate.OPTIONAL if section.client_roots else ClientCertificate.NONE
+    # base64 makes a document a third larger.
+    limits = Limits(max_body=configuration.max_content * 4 // 3 + _MESSAGE_ROOM)
+    async with serve(
+        app, section.host, section.port, ServerTls(lambda: shown, asked), limits
+    ) as server:
+        yield server.port
+
+
+def _api_credentials(section: ApiSection, certificate: Path, key: Path) -> TlsCredentials:
+    private = pkcs8.read(key.read_bytes(), None, str(key))
+    roots = tuple(der for file in section.client_roots for der in read_certificates(file))
+    return TlsCredentials(read_certificates(certificate), to_pkcs8(private), roots)
+
+
+async def _ended(task: Awaitable[None]) -> None:
+    assert isinstance(task, asyncio.Task)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,164 @@
+"""The services of one endpoint, joined: everything between its store and its network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gridpost.assembly.endpoint_configuration import EndpointConfiguration
+from gridpost.core.identifiers import ComponentCode
+from gridpost.core.journal import AdministrationRow
+from gridpost.core.ports import Clock, KeyCabinet, Store
+from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.endpoint.arrival import Arrival
+from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.direct import DirectDoor
+from gridpost.services.endpoint.dispatch import Dispatcher, DispatchLimits
+from gridpost.services.endpoint.enquiry import Enquiry
+from gridpost.services.endpoint.events import Events
+from gridpost.services.endpoint.evidence import Evidence
+from gridpost.services.endpoint.expiry import Expiry
+from gridpost.services.endpoint.explaining import Explaining
+from gridpost.services.endpoint.handover import Handover
+from gridpost.services.endpoint.inbound import Inbound
+from gridpost.services.endpoint.json_api import ClientChain, JsonApi
+from gridpost.services.endpoint.line import Dial
+from gridpost.services.endpoint.lines import Lines
+from gridpost.services.endpoint.peers import Peers
+from gridpost.services.endpoint.submission import Submission
+from gridpost.services.endpoint.transfer import Transfer
+from gridpost.services.endpoint.upkeep import Upkeep
+from gridpost.services.endpoint.users import Users
+
+
+class EndpointCore:
+    def __init__(
+        self,
+        configuration: EndpointConfiguration,
+        store: Store,
+        keys: KeyCabinet,
+        clock: Clock,
+        client: DirectoryClient,
+        dial: Dial,
+        client_chain: ClientChain,
+    ) -> None:
+        self._client = client
+        self._configuration = configuration
+        context = EndpointContext(
+            ComponentCode(configuration.code),
+            store,
+            keys,
+            clock,
+            client.directory,
+            configuration.settings(),
+        )
+        self.context = context
+        self.submission = Submission(context)
+        self.handover = Handover(context)
+        self.enquiry = Enquiry(context)
+        self.evidence = Evidence(context, client.roots)
+        self.events = Events(context.signals)
+        peers = Peers(clock, client.directory, client.roots)
+        connections = configuration.connections
+        self.inbound = Inbound(context, Arrival(context), connections.arrivals_at_once)
+        self.door = DirectDoor(context, peers, self.inbound)
+        self.lines = Lines(
+            context,
+            peers,
+            self.inbound,
+            dial,
+            settings=configuration.line_settings(),
+            own_paths=lambda: self._configuration.paths_of(),
+        )
+        self.dispatcher = Dispatcher(
+            context,
+            Transfer(context, self.lines),
+            closed=self.lines.closed,
+            limits=DispatchLimits(under_way=connections.under_way, drain=configuration.drain),
+        )
+        self.lines.on_open = self.dispatcher.opened
+        self.upkeep = Upkeep(
+            context,
+            Expiry(context, configuration.retention_of()),
+            keys.certificates,
+            configuration.upkeep_settings(),
+        )
+        self.explaining = Explaining(context, self.enquiry, self.lines.views)
+        self.api = JsonApi(
+            context,
+            Users(configuration.users_of()),
+            self.submission,
+            self.handover,
+            self.enquiry,
+            self.explaining,
+            self.evidence,
+            self.events,
+            client_chain,
+        )
+
+    async def reconfigure(self, configuration: EndpointConfiguration, by: str) -> None:
+        """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
+        await self._client.configuration.change(configuration.entry(), by=by)
+        before, self._configuration = self._configuration, configuration
+        self.context.settings = configuration.settings()
+        self.api.users = Users(configuration.users_of())
+        self.lines.wake()
+        row = AdministrationRow(
+            self.context.clock.now(),
+            actor=by,
+            action="settings changed",
+            target=configuration.code,
+            before=_told(before),
+            after=_told(configuration),
+        )
+        await self.context.store.run(lambda work: work.journal.append(row))
+
+    def directory_changed(self) -> None:
+        """503 cl. 6.4 and 8.6: lines and visitors are looked at again."""
+        self.lines.wake()
+        self.door.check()
+        self.dispatcher.wake()
+
+    async def health(self) -> dict[str, Any]:
+        """Proves that the store answers."""
+        now = self.context.clock.now()
+        await self.context.store.read(lambda work: work.box.next_due(now))
+        ending = self.upkeep.ending()
+        synchronised = self._client.synchroniser.state
+        pushed = self._client.configuration.state
+        return {
+            "ok": True,
+            "connections": len(self.lines.views()),
+            "transfers": self.dispatcher.under_way,
+            "arrivals": self.inbound.under_way,
+            "expiring": [
+                {"kind": c.kind, "id": c.certificate_id, "not_after": c.not_after.isoformat()}
+                for c in ending
+            ],
+            "directory": {
+                "succeeded_at": _time(synchronised.succeeded_at),
+                "reason": synchronised.reason,
+                "push_pending": pushed.pending,
+                "push_reason": pushed.reason,
+            },
+        }
+
+    def connections(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "peer": view.peer,
+                "connected": view.connected,
+                "listening": view.listening,
+                "under_way": view.under_way,
+                "reason": view.reason,
+            }
+            for view in self.lines.views()
+        ]
+
+
+def _told(configuration: EndpointConfiguration) -> str:
+    """What an auditor may read: no secrets, and no hashes of them."""
+    return configuration.model_dump_json(exclude={"keys": True, "users": {"__all__": {"password"}}})
+
+
+def _time(at: Any) -> str | None:
+    return None if at is None else str(at.isoformat())

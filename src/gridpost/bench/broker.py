@@ -1,0 +1,136 @@
+"""How fast a broker passes messages on, beside RabbitMQ with its AMQP 1.0 plugin.
+
+Durable, over TLS, producer to broker to consumer on one machine, driven by the same client in the
+same run. The two brokers take turns, so that a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gridpost.bench import Measurement
+from gridpost.bench._amqp_load import Load, messages, pass_through
+from gridpost.bench._broker_site import RECEIVER, SENDER, Site, running
+from gridpost.bench._rabbitmq import rabbitmq
+
+KIB, MIB = 1024, 1024 * 1024
+ROUNDS = 3
+# size in octets -> messages per round
+SIZES = {"1k": (KIB, 10_000), "10k": (10 * KIB, 5_000), "1m": (MIB, 150)}
+DEEP = 1_000_000
+DEEP_PROBE = 10_000
+
+
+class Server(Protocol):
+    def cpu_seconds(self) -> float: ...
+
+
+@dataclass
+class Side:
+    """One broker under measurement."""
+
+    server: Server
+    load: Load
+    speeds: dict[str, list[float]] = field(default_factory=dict)
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+
+    def round(self, name: str, batch: list[bytes]) -> None:
+        before = self.server.cpu_seconds()
+        result = pass_through(self.load, batch)
+        used = self.server.cpu_seconds() - before
+        self.speeds.setdefault(name, []).append(result.per_second)
+        self.cpu.setdefault(name, []).append(used / result.messages * 1e6)
+
+
+def measure() -> Measurement:
+    """GRIDPOST_BENCH_DEEP sets the depth of the deep queue where a million takes too long."""
+    deep = int(os.environ.get("GRIDPOST_BENCH_DEEP", DEEP))
+    with tempfile.TemporaryDirectory(prefix="gridpost-bench-", dir=_disk()) as name:
+        site = Site(Path(name))
+        figures, ratios = _beside_rabbitmq(site)
+        more, deep_ratio = _deep(site, deep)
+    return Measurement(figures | more, ratios | deep_ratio)
+
+
+def _beside_rabbitmq(site: Site) -> tuple[dict[str, float], dict[str, float]]:
+    with _ours(site) as ours, _theirs(site) as theirs:
+        for name, (size, count) in SIZES.items():
+            batch = messages(count // 10, size)
+            for side in (ours, theirs):
+                pass_through(side.load, batch)
+            for _ in range(ROUNDS):
+                for side in (ours, theirs):
+                    side.round(name, messages(count, size))
+    figures: dict[str, float] = {}
+    ratios: dict[str, float] = {}
+    for name in SIZES:
+        mine, other = statistics.median(ours.speeds[name]), statistics.median(theirs.speeds[name])
+        my_cpu, other_cpu = statistics.median(ours.cpu[name]), statistics.median(theirs.cpu[name])
+        figures |= {
+            f"msgs_{name}_per_s": mine,
+            f"rabbitmq_msgs_{name}_per_s": other,
+            f"cpu_{name}_us": my_cpu,
+            f"rabbitmq_cpu_{name}_us": other_cpu,
+        }
+        ratios[f"msgs_{name}_vs_rabbitmq"] = mine / other
+        ratios[f"cpu_{name}_vs_rabbitmq"] = my_cpu / other_cpu
+    return figures, ratios
+
+
+def _deep(site: Site, depth: int) -> tuple[dict[str, float], dict[str, float]]:
+    """In a deep queue the consumer gets as many as were sent, but older ones. Both take turns."""
+    speeds: dict[str, list[float]] = {"shallow": [], "deep": []}
+    shallow_file, deep_file = site.prepare("shallow"), site.prepare("deep", depth)
+    with running(shallow_file) as shallow, running(deep_file) as deep:
+        for _ in range(ROUNDS):
+            for name, server in (("shallow", shallow), ("deep", deep)):
+                batch = messages(DEEP_PROBE, KIB)
+                speeds[name].append(pass_through(_load(site, server.port), batch).per_second)
+        resident = deep.resident()
+    shallow_speed, deep_speed = (statistics.median(speeds[name]) for name in speeds)
+    figures = {
+        "shallow_msgs_per_s": shallow_speed,
+        "deep_msgs_per_s": deep_speed,
+        "deep_messages": float(depth),
+        "deep_resident_mb": resident / 1e6,
+    }
+    return figures, {"deep_vs_shallow": deep_speed / shallow_speed}
+
+
+@contextmanager
+def _ours(site: Site) -> Iterator[Side]:
+    with running(site.prepare("ours")) as server:
+        yield Side(server, _load(site, server.port))
+
+
+@contextmanager
+def _theirs(site: Site) -> Iterator[Side]:
+    queue = "bench"
+    folder = site.folder / "rabbitmq"
+    folder.mkdir()
+    for file in ("chain.pem", "key.pem", "root.pem"):
+        (folder / file).write_bytes((site.folder / file).read_bytes())
+    with rabbitmq(folder, queue, [SENDER, RECEIVER]) as node:
+        time.sleep(2)
+        address = f"/amq/queue/{queue}"
+        yield Side(
+            node,
+            Load(node.port, site.credentials(SENDER), site.credentials(RECEIVER), address, address),
+        )
+
+
+def _load(site: Site, port: int) -> Load:
+    return Load(port, site.credentials(SENDER), site.credentials(RECEIVER), RECEIVER, RECEIVER)
+
+
+def _disk() -> str | None:
+    """Durable means a disk: a temporary folder in memory would measure something else."""
+    return os.environ.get("GRIDPOST_BENCH_FOLDER")

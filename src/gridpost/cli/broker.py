@@ -1,0 +1,182 @@
+"""`gridpost broker`: register, run and look at a broker.
+
+`register`, `renew` and `certificates` work on the broker's own folder, while it does not run;
+`queues`, `connections` and `release` ask the running broker through its operations listener.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker of IEC 62325-503.")
+
+BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"
+
+Config = Annotated[Path, typer.Option("--config", help="Configuration file of the broker (TOML).")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
+]
+Wait = Annotated[
+    float, typer.Option("--wait", help="Seconds to wait for the directory's decision.")
+]
+
+
+@app.command()
+def run(config: Config) -> None:
+    """Serve until SIGTERM; then finish what is under way and stop."""
+    import asyncio
+
+    from gridpost.assembly.broker import run_broker
+    from gridpost.assembly.broker_configuration import read_broker_configuration
+    from gridpost.assembly.logs import log_to_stderr
+
+    log_to_stderr(read_broker_configuration(config).code)
+    asyncio.run(run_broker(config))
+
+
+@app.command()
+def register(
+    bundle: Annotated[Path, typer.Argument(help="Installation bundle of the home directory.")],
+    config: Config,
+    wait: Wait = 0,
+    as_json: Json = False,
+) -> None:
+    """Register with the home directory; say it again later to learn the decision.
+
+    The password of the bundle comes from the environment, GRIDPOST_BUNDLE_PASSWORD.
+    """
+    from gridpost.assembly.broker_configuration import read_broker_configuration
+    from gridpost.assembly.enrolling import register_broker
+    from gridpost.assembly.logs import log_to_stderr
+    from gridpost.core.refusal import Refusal, Rule
+
+    password = os.environ.get(BUNDLE_PASSWORD, "")
+    if not password:
+        raise Refusal(Rule.USAGE, f"no password: set {BUNDLE_PASSWORD}")
+    log_to_stderr(read_broker_configuration(config).code)
+    _enrolled(register_broker(config, bundle, password, wait), as_json)
+
+
+@app.command()
+def renew(config: Config, wait: Wait = 0, as_json: Json = False) -> None:
+    """Ask for new certificates now; a running broker does so by itself in time."""
+    from gridpost.assembly.broker_configuration import read_broker_configuration
+    from gridpost.assembly.enrolling import renew_broker
+    from gridpost.assembly.logs import log_to_stderr
+
+    log_to_stderr(read_broker_configuration(config).code)
+    _enrolled(renew_broker(config, wait), as_json)
+
+
+@app.command()
+def certificates(config: Config, as_json: Json = False) -> None:
+    """Show the broker's certificates."""
+    from gridpost.assembly.broker_configuration import read_broker_configuration
+    from gridpost.stores.keys.files import FileKeyring
+
+    configuration = read_broker_configuration(config)
+    ring = FileKeyring(configuration.home / "keys", configuration.passphrase())
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "kind": c.kind.value,
+            "id": c.certificate_id,
+            "not_before": c.not_before.isoformat(),
+            "not_after": c.not_after.isoformat(),
+            "valid": c.valid_at(now),
+        }
+        for c in ring.certificates()
+    ]
+    _show({"certificates": rows}, ["kind", "id", "not_before", "not_after", "valid"], rows, as_json)
+
+
+@app.command()
+def queues(config: Config, as_json: Json = False) -> None:
+    """Show the queues of a running broker."""
+    rows = _ask(config, "GET", "/queues")
+    columns = [
+        "queue",
+        "messages",
+        "octets",
+        "under_way",
+        "held",
+        "producers",
+        "consumers",
+        "oldest",
+    ]
+    _show({"queues": rows}, columns, rows, as_json)
+
+
+@app.command()
+def connections(config: Config, as_json: Json = False) -> None:
+    """Show who is connected to a running broker."""
+    rows = _ask(config, "GET", "/connections")
+    columns = [
+        "component",
+        "address",
+        "seconds",
+        "links",
+        "octets_in",
+        "octets_out",
+        "undecided_octets",
+        "until",
+    ]
+    _show({"connections": rows}, columns, rows, as_json)
+
+
+@app.command()
+def release(
+    queue: Annotated[str, typer.Argument(help="Code of the queue.")],
+    config: Config,
+    as_json: Json = False,
+) -> None:
+    """Deliver again what consumers of a queue had rejected."""
+    result = _ask(config, "POST", "/queues/release", {"queue": queue})
+    text = json.dumps(result) if as_json else f"{result['released']} messages are back in {queue}."
+    typer.echo(text)
+
+
+def _ask(config: Path, method: str, path: str, body: object = None) -> Any:
+    import httpx
+
+    from gridpost.assembly.broker_configuration import read_broker_configuration
+    from gridpost.core.refusal import Refusal, Rule
+
+    section = read_broker_configuration(config).operations
+    url = f"http://{section.host}:{section.port}{path}"
+    try:
+        with httpx.Client(timeout=30, trust_env=False) as client:
+            response = client.request(method, url, json=body)
+            response.raise_for_status()
+            return response.json()
+    except httpx.HTTPError as error:
+        raise Refusal(
+            Rule.UNREACHABLE, f"the broker does not answer at {url}: is it running?", str(error)
+        ) from None
+
+
+def _enrolled(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    reason = f": {result['reason']}" if result["reason"] else ""
+    typer.echo(f"registration {result['registration'] or '(not sent)'} {result['state']}{reason}")
+
+
+def _show(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
+    Console(highlight=False, markup=False).print(table)

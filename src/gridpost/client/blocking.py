@@ -1,0 +1,130 @@
+"""The blocking client of an endpoint's JSON API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from gridpost.client import requests
+from gridpost.client.requests import PREFIX, Call
+from gridpost.client.values import (
+    Explained,
+    Message,
+    Received,
+    StatusEvent,
+    TraceLine,
+    checked,
+    read_event,
+    unreachable,
+)
+
+
+class Endpoint:
+    """One endpoint, as one of its applications. What it refuses is raised as a `Refusal`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str = "",
+        password: str = "",
+        certificate: Path | None = None,
+        key: Path | None = None,
+        ca: Path | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        self._url = url
+        self._client = httpx.Client(
+            **requests.options(url, user, password, certificate, key, ca, timeout)
+        )
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def send(
+        self,
+        receiver: str,
+        message_type: str,
+        content: bytes,
+        *,
+        ba_message_id: str = "",
+        sender_application: str = "",
+        extension: str = "",
+        key: str = "",
+    ) -> str:
+        """The message ID. With the same `key` again, nothing is sent a second time."""
+        call = requests.send(
+            receiver, message_type, content, ba_message_id, sender_application, extension, key
+        )
+        return str(self._ask(call).json()["messageID"])
+
+    def receive(self, message_type: str, *, content: bool = True) -> Received | None:
+        return Received.read(self._ask(requests.receive(message_type, content)).json())
+
+    def confirm(self, message_id: str) -> None:
+        self._ask(requests.confirm(message_id))
+
+    def status(self, message_id: str, side: str = "sent") -> Message:
+        return Message.read(self._ask(requests.about(message_id, "", side)).json())
+
+    def trace(self, message_id: str, side: str = "sent") -> list[TraceLine]:
+        form = self._ask(requests.about(message_id, "/trace", side)).json()
+        return [TraceLine.read(line) for line in form["trace"]]
+
+    def explain(self, message_id: str, side: str = "sent") -> Explained:
+        return Explained.read(self._ask(requests.about(message_id, "/explanation", side)).json())
+
+    def proof(self, message_id: str, side: str = "sent") -> bytes:
+        """The proof file; `gridpost proof verify` checks it."""
+        return self._ask(requests.about(message_id, "/proof", side)).content
+
+    def search(self, **fields: str) -> list[Message]:
+        """Newest first. Fields as in the API: side, status, peer, messageType, baMessageID, ..."""
+        form = self._ask(requests.search(fields)).json()
+        return [Message.read(message) for message in form["messages"]]
+
+    def test(self, receiver: str, message_type: str) -> str:
+        """A connectivity test: its status becomes DELIVERED when the recipient has answered."""
+        return str(self._ask(requests.test(receiver, message_type)).json()["messageID"])
+
+    def events(self) -> Iterator[StatusEvent]:
+        """Until the endpoint ends the stream: then ask for what was missed, and come again."""
+        timeout = httpx.Timeout(60.0)
+        try:
+            with self._client.stream("GET", f"{PREFIX}/events", timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    checked(response)
+                lines: list[str] = []
+                for line in response.iter_lines():
+                    if line:
+                        lines.append(line)
+                        continue
+                    event = read_event(lines)
+                    lines = []
+                    if event is not None:
+                        yield event
+        except httpx.HTTPError as error:
+            raise unreachable(self._url, error) from None
+
+    def _ask(self, call: Call) -> httpx.Response:
+        arguments: dict[str, Any] = call.arguments()
+        try:
+            return checked(self._client.request(**arguments))
+        except httpx.HTTPError as error:
+            raise unreachable(self._url, error) from None

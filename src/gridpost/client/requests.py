@@ -1,0 +1,108 @@
+"""How each call looks on the wire: shared by the blocking and the asyncio client."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    method: str
+    path: str
+    params: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    json: Any = None
+
+    def arguments(self) -> dict[str, Any]:
+        """For `httpx.Client.request`."""
+        found: dict[str, Any] = {"method": self.method, "url": PREFIX + self.path}
+        if self.params:
+            found["params"] = self.params
+        if self.headers:
+            found["headers"] = self.headers
+        if self.content is not None:
+            found["content"] = self.content
+        if self.json is not None:
+            found["json"] = self.json
+        return found
+
+
+def send(
+    receiver: str,
+    message_type: str,
+    content: bytes,
+    ba_message_id: str,
+    sender_application: str,
+    extension: str,
+    key: str,
+) -> Call:
+    fields = {
+        "receiverCode": receiver,
+        "messageType": message_type,
+        "baMessageID": ba_message_id,
+        "senderApplication": sender_application,
+        "extension": extension,
+    }
+    headers = {"content-type": "application/octet-stream"}
+    if key:
+        headers["idempotency-key"] = key
+    params = {name: value for name, value in fields.items() if value}
+    return Call("POST", "/messages", params, headers, content)
+
+
+def receive(message_type: str, content: bool) -> Call:
+    params = {"messageType": message_type, "content": "true" if content else "false"}
+    return Call("GET", "/received", params)
+
+
+def confirm(message_id: str) -> Call:
+    return Call("POST", f"/received/{_part(message_id)}/confirm")
+
+
+def about(message_id: str, what: str, side: str) -> Call:
+    return Call("GET", f"/messages/{_part(message_id)}{what}", {"side": side})
+
+
+def search(params: dict[str, str]) -> Call:
+    return Call("GET", "/messages", {name: value for name, value in params.items() if value})
+
+
+def test(receiver: str, message_type: str) -> Call:
+    body = {"receiverCode": receiver, "messageType": message_type}
+    return Call("POST", "/connectivity-tests", json=body)
+
+
+def options(
+    url: str,
+    user: str,
+    password: str,
+    certificate: Path | None,
+    key: Path | None,
+    ca: Path | None,
+    timeout: float,
+) -> dict[str, Any]:
+    """For the constructor of an httpx client; proxies of the environment are not used."""
+    verify: ssl.SSLContext | bool = True
+    if url.lower().startswith("https"):
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        verify = context
+    return {
+        "base_url": url.rstrip("/"),
+        "auth": (user, password) if user else None,
+        "verify": verify,
+        "timeout": timeout,
+        "trust_env": False,
+    }
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,182 @@
+"""The broker as a whole: who may connect, what is looked after in between, what operators see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from gridpost.core.certificate import CertificateKind
+from gridpost.core.journal import AdministrationRow
+from gridpost.core.links import Admission, Connection, Peer
+from gridpost.core.refusal import Refusal
+from gridpost.services.broker.context import BrokerContext
+from gridpost.services.broker.queues import Queues
+from gridpost.services.broker.session import Session
+from gridpost.services.broker.settings import BrokerSettings
+from gridpost.wire.x509 import Purpose, read_certificate, verify_chain
+
+log = structlog.get_logger(__name__)
+
+_PRUNE_EVERY = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One line of `gridpost broker queues`."""
+
+    code: str
+    depth: int
+    octets: int
+    under_way: int
+    held: int
+    producers: int
+    consumers: int
+    oldest_at: datetime | None
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "queue": self.code,
+            "messages": self.depth,
+            "octets": self.octets,
+            "under_way": self.under_way,
+            "held": self.held,
+            "producers": self.producers,
+            "consumers": self.consumers,
+            "oldest": None if self.oldest_at is None else self.oldest_at.isoformat(),
+        }
+
+
+class Broker:
+    """core.links.Gatekeeper."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self.queues = Queues(context)
+        self._sessions: set[Session] = set()
+        self._pruned_at: datetime | None = None
+
+    # ------------------------------------------------------------ connecting
+
+    async def admit(self, peer: Peer, connection: Connection) -> Admission:
+        """503 Table 4, Connect. The chain was verified by TLS; here it is judged by our own rules."""
+        context = self.context
+        now = context.clock.now()
+        try:
+            # The root that ends a verified chain is ours, not the peer's.
+            verified = verify_chain(peer.chain[:-1], context.roots(), now, Purpose.CLIENT)
+            component = context.identities().identify(verified.leaf, verified.issuer, now)
+            context.access.connect(context.directory(), component.code, now)
+        except Refusal as refusal:
+            context.refused(refusal, f"{_claimed(peer.chain)} {peer.address}".strip())
+            raise
+        session = Session(
+            context,
+            self.queues,
+            component.code,
+            verified.leaf,
+            verified.issuer,
+            connection,
+            self._sessions.discard,
+        )
+        self._sessions.add(session)
+        log.info("connected", client=component.code, peer=peer.address)
+        return Admission(component.code, session, until=verified.leaf.not_after)
+
+    def check_sessions(self) -> int:
+        """After a synchronisation or a new restriction; how many connections were closed."""
+        return sum(not session.check() for session in list(self._sessions))
+
+    # ------------------------------------------------------------ running
+
+    async def open(self) -> None:
+        await self.queues.open()
+
+    def configure(self, settings: BrokerSettings, actor: str) -> None:
+        """503 cl. 10: new settings count at once, and are written down."""
+        before = self.context.settings
+        self.context.configure(settings)
+        self.queues.configure()
+        self.context.write_down(
+            AdministrationRow(
+                self.context.clock.now(),
+                actor=actor,
+                action="settings changed",
+                target=settings.code,
+                before=repr(before),
+                after=repr(settings),
+            )
+        )
+        self.check_sessions()
+
+    async def run(self) -> None:
+        """Look after everything, until cancelled."""
+        while True:
+            await asyncio.sleep(self.context.settings.upkeep.total_seconds())
+            try:
+                await self.look_after()
+            except Refusal as refusal:
+                log.error("upkeep", why=refusal.message, details=refusal.details)
+
+    async def look_after(self) -> None:
+        now = self.context.clock.now()
+        self.check_sessions()
+        await self.queues.drop_expired()
+        await self.context.store.forget(now)
+        await self.queues.remove_idle()
+        if self._pruned_at is None or now - self._pruned_at >= _PRUNE_EVERY:
+            self._pruned_at = now
+            retention = self.context.settings.journal_retention
+            await self.context.store.journal(lambda journal: journal.prune(now, retention))
+
+    # ------------------------------------------------------------ what operators see
+
+    def view(self) -> Sequence[QueueView]:
+        return [
+            QueueView(
+                queue.code,
+                queue.depth,
+                queue.octets,
+                queue.under_way,
+                queue.held,
+                queue.producers,
+                len(queue.takers),
+                queue.oldest_at,
+            )
+            for queue in self.queues
+        ]
+
+    def measure(self) -> None:
+        """Bring the figures that describe a state up to date."""
+        self.context.metrics.state(
+            ((queue.code, queue.depth, queue.oldest_at) for queue in self.queues),
+            len(self._sessions),
+            self.context.store.space,
+            self.context.clock.now(),
+        )
+
+    async def health(self) -> dict[str, Any]:
+        """Proves a durable write. `ok` is false while new messages are refused."""
+        space = self.context.store.space
+        took = await self.context.store.probe()
+        return {
+            "ok": not space.refusing,
+            "reason": space.reason,
+            "commit_ms": round(took.total_seconds() * 1000, 3),
+            "free_bytes": space.free,
+            "used_bytes": space.used,
+            "connections": len(self._sessions),
+            "queues": len(list(self.queues)),
+        }
+
+
+def _claimed(chain: Sequence[bytes]) -> str:
+    """The name in a certificate that was not believed, for the journal."""
+    try:
+        return read_certificate(chain[0], CertificateKind.AUTHENTICATION).subject_code
+    except (IndexError, Refusal):
+        return ""

@@ -1,0 +1,1 @@
+"""How endpoints and brokers live with component-directories: enrolling, synchronising, pushing."""

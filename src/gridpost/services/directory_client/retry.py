@@ -1,0 +1,25 @@
+"""When the next attempt is made after a failure: later each time, and never all at the same moment."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(slots=True)
+class Backoff:
+    first: timedelta
+    most: timedelta
+    failures: int = 0
+    random: random.Random = field(default_factory=random.Random)
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+    def failed(self) -> timedelta:
+        """Half to the whole of a time that doubles: a directory that comes back is not run over."""
+        doublings = min(self.failures, 20)
+        full = min(self.most, self.first * (1 << doublings))
+        self.failures += 1
+        return full * (0.5 + self.random.random() / 2)

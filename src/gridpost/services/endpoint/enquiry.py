@@ -1,0 +1,57 @@
+"""What became of a message: its status for applications, its trace for operators (503 cl. 5.6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gridpost.core.delivery import Side, Status, TraceEntry
+from gridpost.core.message_box import BoxEntry, Search
+from gridpost.core.ports import UnitOfWork
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.endpoint.context import EndpointContext
+
+
+class Enquiry:
+    def __init__(self, context: EndpointContext) -> None:
+        self._context = context
+
+    async def status(self, message_id: str) -> Status:
+        status = (await self.entry(Side.SENT, message_id)).delivery.status
+        if status is None:
+            raise Refusal(Rule.MESSAGE_UNKNOWN, f"no message {message_id} was sent from here")
+        return status
+
+    async def entry(self, side: Side, message_id: str) -> BoxEntry:
+        found = await self._context.store.read(lambda work: work.box.find(side, message_id))
+        if found is None:
+            raise Refusal(Rule.MESSAGE_UNKNOWN, f"no message {message_id} was {side} here")
+        return found
+
+    async def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
+        return await self._context.store.read(lambda work: work.box.trace(side, message_id))
+
+    async def search(
+        self,
+        search: Search,
+        limit: int,
+        before: int | None,
+        visible: Callable[[BoxEntry], bool] = lambda entry: True,
+    ) -> tuple[list[BoxEntry], int | None]:
+        """Newest first, and where the next page begins; None when there is nothing older."""
+        found: list[BoxEntry] = []
+        start = before
+
+        def page(work: UnitOfWork) -> Sequence[BoxEntry]:
+            return work.box.search(search, limit, start)
+
+        while len(found) < limit:
+            entries = await self._context.store.read(page)
+            for entry in entries:
+                start = entry.number
+                if visible(entry):
+                    found.append(entry)
+                    if len(found) == limit:
+                        return found, start
+            if len(entries) < limit:
+                return found, None
+        return found, start

@@ -1,0 +1,75 @@
+"""The facts behind an explanation: gathered here, judged in `core.explanation`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gridpost.core.acceptance import accept
+from gridpost.core.certificate import CertificateKind, select
+from gridpost.core.delivery import Side
+from gridpost.core.explanation import Explanation, Facts, LineFacts, explain
+from gridpost.core.message_box import BoxEntry
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.enquiry import Enquiry
+from gridpost.services.endpoint.lines import LineView
+
+
+class Explaining:
+    def __init__(
+        self, context: EndpointContext, enquiry: Enquiry, lines: Callable[[], Sequence[LineView]]
+    ) -> None:
+        self._context = context
+        self._enquiry = enquiry
+        self._lines = lines
+
+    async def explain(self, side: Side, message_id: str) -> Explanation:
+        entry = await self._enquiry.entry(side, message_id)
+        trace = await self._enquiry.trace(side, message_id)
+        metadata, now = entry.metadata, self._context.clock.now()
+        refusal = self._refusal(entry) if side is Side.SENT else None
+        return explain(
+            Facts(
+                now,
+                entry.delivery,
+                entry.route,
+                metadata.sender_code,
+                metadata.receiver_code,
+                metadata.message_type,
+                trace,
+                "" if refusal is None else refusal.message,
+                refusal is not None and refusal.rule is Rule.DIRECTORY_DATA_LAPSED,
+                self._own_problem(),
+                self._line(entry),
+            )
+        )
+
+    def _refusal(self, entry: BoxEntry) -> Refusal | None:
+        metadata = entry.metadata
+        try:
+            accept(
+                self._context.directory(),
+                sender=self._context.code,
+                recipient=metadata.receiver_code,
+                message_type=metadata.message_type,
+                at=self._context.clock.now(),
+            )
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def _own_problem(self) -> str:
+        now = self._context.clock.now()
+        held = [s.certificate for s in self._context.keyring.signers()]
+        if select(held, CertificateKind.SIGNING, now) is None:
+            return f"{self._context.code} has no valid signing certificate: renew it"
+        return ""
+
+    def _line(self, entry: BoxEntry) -> LineFacts | None:
+        metadata = entry.metadata
+        sent = entry.delivery.side is Side.SENT
+        peer = entry.route.broker or (metadata.receiver_code if sent else metadata.sender_code)
+        for view in self._lines():
+            if view.peer == peer:
+                return LineFacts(view.peer, view.connected, view.listening, view.reason)
+        return None

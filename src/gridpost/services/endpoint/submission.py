@@ -1,0 +1,198 @@
+"""A document from an application becomes a message: checked, composed, signed and stored (503 cl. 5.5).
+
+An application that repeats a conversation gets the message it already has; nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gridpost.core.acceptance import accept
+from gridpost.core.component import Component
+from gridpost.core.delivery import Event, Occurrence, Side, begin, decide
+from gridpost.core.identifiers import (
+    MessageId,
+    application_id,
+    component_code,
+    message_type,
+    new_message_id,
+)
+from gridpost.core.instant import Instant
+from gridpost.core.message import InternalMessage, InternalType, Metadata
+from gridpost.core.message_box import BoxEntry, Content
+from gridpost.core.message_path import Route
+from gridpost.core.ports import UnitOfWork
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.version import MADES_2, parse_mades_version, version_for
+from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.tracking import message_row, record
+from gridpost.wire.seal.manifest import fingerprint
+from gridpost.wire.seal.signing import sign
+
+# 503 cl. 5.12: without meaning, but never empty.
+TRACING_CONTENT = b"Gridpost connectivity test"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What an application hands in (503 Table 29)."""
+
+    receiver_code: str
+    message_type: str
+    content: bytes
+    ba_message_id: str = ""
+    sender_application: str = ""
+    extension: str = ""
+    conversation_id: str = ""
+
+
+class Submission:
+    """The counter at which documents are handed in."""
+
+    def __init__(self, context: EndpointContext) -> None:
+        self._context = context
+
+    async def send(self, application: str, document: Document) -> MessageId:
+        """The ID of the accepted message; it is safely stored when this returns."""
+        if not document.content:
+            raise Refusal(Rule.EMPTY_CONTENT, "the document is empty")
+        limit = self._context.settings.max_content
+        if len(document.content) > limit:
+            raise Refusal(
+                Rule.CONTENT_TOO_LARGE,
+                f"the document has {len(document.content)} bytes; this endpoint accepts {limit}",
+            )
+        if document.conversation_id:
+            known = await self._context.store.read(
+                lambda work: work.box.find_conversation(application, document.conversation_id)
+            )
+            if known is not None:
+                return _same_conversation(known, document)
+        return await self._accept(application, document, InternalType.STANDARD_MESSAGE)
+
+    async def test_connectivity(
+        self, application: str, receiver_code: str, message_type: str
+    ) -> MessageId:
+        """503 cl. 5.12: a tracing-message takes the route of its message-type like any other."""
+        document = Document(receiver_code, message_type, TRACING_CONTENT)
+        return await self._accept(application, document, InternalType.TRACING_MESSAGE)
+
+    async def _accept(self, application: str, document: Document, kind: InternalType) -> MessageId:
+        context = self._context
+        strict = context.settings.strict_patterns
+        now = context.clock.now()
+        receiver = component_code(document.receiver_code)
+        type_ = message_type(document.message_type, strict=strict)
+        ba_message_id = application_id(document.ba_message_id, "baMessageID", strict=strict)
+        sender_application = application_id(
+            document.sender_application, "senderApplication", strict=strict
+        )
+        accepted = accept(
+            context.directory(),
+            sender=context.code,
+            recipient=receiver,
+            message_type=type_,
+            at=now,
+        )
+        expires = Instant.of(context.settings.durations.expiration(type_, now))
+        unsigned = InternalMessage(
+            Metadata(
+                message_id=new_message_id(),
+                receiver_code=receiver,
+                message_type=type_,
+                generated=Instant.of(now),
+                expiration_time=expires,
+                sender_code=context.code,
+                internal_type=kind,
+                extension=document.extension,
+                sender_application=sender_application,
+                ba_message_id=ba_message_id,
+                message_mversion=_version(accepted.recipient),
+            ),
+            document.content,
+        )
+        message = await sign(unsigned, context.signer(now), context.settings.profile(receiver))
+        entry = _entry(message, accepted.route, application, document.conversation_id, expires, now)
+        event = Event.ACCEPT if kind is InternalType.STANDARD_MESSAGE else Event.ACCEPT_TRACING
+        decision = decide(entry.delivery, Occurrence(event), now)
+        journalled = context.settings.journals_content(type_)
+        priority = context.settings.priority(type_)
+
+        def store(work: UnitOfWork, content: Content) -> MessageId:
+            if document.conversation_id:
+                # Another call of the same conversation may have come in since we looked.
+                known = work.box.find_conversation(application, document.conversation_id)
+                if known is not None:
+                    return _same_conversation(known, document)
+            if not work.box.put(entry, content):
+                raise Refusal(Rule.INTERNAL, f"the message ID {entry.message_id} is not new")
+            work.journal.append(
+                message_row(
+                    entry,
+                    now,
+                    encryption_certificate_id="",
+                    content=message.content if journalled else None,
+                )
+            )
+            record(work, entry, decision)
+            work.box.enqueue(message, entry.route, entry.delivery.expires_at, priority)
+            return entry.message_id
+
+        async with context.store.staged(message.content) as content:
+            stored = await context.store.run(lambda work: store(work, content))
+        if stored == entry.message_id:
+            context.signals.decided(entry, decision)
+            context.signals.enqueued(entry.route, receiver)
+        return stored
+
+
+def _entry(
+    message: InternalMessage,
+    route: Route,
+    application: str,
+    conversation_id: str,
+    expires: Instant,
+    now: datetime,
+) -> BoxEntry:
+    return BoxEntry(
+        begin(Side.SENT, message.metadata.message_id, expires.at, now),
+        message.metadata,
+        route,
+        fingerprint(message.metadata, message.content),
+        len(message.content),
+        application,
+        conversation_id,
+    )
+
+
+def _version(recipient: Component) -> int:
+    """503 cl. 9.2. This is the route of version 2; old networks have their own."""
+    version = version_for(parse_mades_version(recipient.implementation.mades_version))
+    if version != MADES_2:
+        raise Refusal(
+            Rule.VERSIONS_TOO_FAR_APART,
+            f"{recipient.code} complies with MADES version {version} only, which has no brokers",
+        )
+    return version
+
+
+def _same_conversation(known: BoxEntry, document: Document) -> MessageId:
+    """503 cl. 11.1.2: the same request again is answered alike; another document is refused."""
+    first = known.metadata
+    same = (
+        first.receiver_code == document.receiver_code
+        and first.message_type == document.message_type
+        and first.ba_message_id == document.ba_message_id
+        and first.sender_application == document.sender_application
+        and first.extension == document.extension
+        # Covers the content, and works after retention has removed it.
+        and fingerprint(first, document.content) == known.fingerprint
+    )
+    if not same:
+        raise Refusal(
+            Rule.CONVERSATION_REUSED,
+            f"the conversation {document.conversation_id} belongs to message {known.message_id}, "
+            "which carries another document",
+        )
+    return known.message_id

@@ -1,0 +1,81 @@
+"""What an endpoint looks after by itself: expired messages, old ones, old journal rows, certificates.
+
+503 cl. 10: the administrator is warned before a certificate expires, until it has been renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from gridpost.core.certificate import Certificate, expiring
+from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.expiry import Expiry
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    expiry_look: timedelta = timedelta(seconds=1)
+    """503 cl. 5.7: at most this late is a message said to have expired."""
+    tidy_look: timedelta = timedelta(minutes=10)
+    journal_retention: timedelta = timedelta(days=365)
+    expiry_warning: timedelta = timedelta(days=30)
+
+
+class Upkeep:
+    def __init__(
+        self,
+        context: EndpointContext,
+        expiry: Expiry,
+        certificates: Callable[[], Sequence[Certificate]],
+        settings: UpkeepSettings | None = None,
+    ) -> None:
+        self._context = context
+        self._expiry = expiry
+        self._certificates = certificates
+        self._settings = settings or UpkeepSettings()
+
+    async def watch_expiry(self) -> None:
+        """Until cancelled."""
+        while True:
+            while await self._expiry.round(_BATCH) == _BATCH:
+                pass
+            await asyncio.sleep(self._settings.expiry_look.total_seconds())
+
+    async def tidy(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.tidy_once()
+            await asyncio.sleep(self._settings.tidy_look.total_seconds())
+
+    async def tidy_once(self) -> None:
+        for certificate in self.ending():
+            log.warning(
+                "certificate expires soon",
+                kind=certificate.kind,
+                certificate_id=certificate.certificate_id,
+                not_after=certificate.not_after.isoformat(),
+            )
+        while True:
+            purged = await self._expiry.purge(_BATCH)
+            if max(purged.contents, purged.entries, purged.identifiers) < _BATCH:
+                break
+        now, retention = self._context.clock.now(), self._settings.journal_retention
+        while await self._context.store.run(
+            lambda work: work.journal.prune(now, retention, limit=_BATCH)
+        ):
+            pass
+
+    def ending(self) -> list[Certificate]:
+        """Of our own certificates, those that end soon and have no successor."""
+        return expiring(
+            self._certificates(), self._context.clock.now(), self._settings.expiry_warning
+        )

@@ -1,0 +1,1 @@
+"""What operators ask of any component: is it well, what are its figures, what is its state."""

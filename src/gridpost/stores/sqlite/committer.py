@@ -1,0 +1,194 @@
+"""The one thread that writes: it takes the work that is waiting and commits it together.
+
+The law of this file: a caller hears of success only after the COMMIT that holds its work has
+returned. Nothing ever waits for a group to fill; while one commit is on its way to the disk, the
+next group gathers by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
+from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.unit import SqliteUnit
+
+Work = Callable[[SqliteUnit], Any]
+
+
+class _Job:
+    """One work on its way."""
+
+    __slots__ = ("error", "files", "future", "loop", "result", "work")
+
+    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, files: WorkFiles) -> None:
+        self.work = work
+        self.loop = loop
+        self.files = files
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def resolve(self) -> None:
+        """In the caller's loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class _TransactionLost(Exception):
+    """SQLite has rolled the whole transaction back in the middle of a work."""
+
+
+class Committer:
+    """Owns the writing connection from `start` until the end of `stop`."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        bodies: Bodies,
+        *,
+        max_group: int,
+        max_bytes: int,
+        remove_files: Callable[[list[str]], object],
+    ) -> None:
+        self._connection = connection
+        self._bodies = bodies
+        self._max_group = max_group
+        self._max_bytes = max_bytes
+        self._remove_files = remove_files
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = False
+        self._lock = Lock()
+        self._thread = Thread(target=self._serve, name="gridpost-committer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, work: Work) -> asyncio.Future[Any]:
+        """Done when `work` is durable. Call it in the loop that waits."""
+        job = _Job(work, asyncio.get_running_loop(), WorkFiles(self._bodies))
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the store is closed")
+            self._queue.put(job)
+        return job.future
+
+    def stop(self) -> None:
+        """Return when everything that was submitted is done. Blocks: not for an event loop."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (job := self._queue.get()) is not None:
+            stopping = self._commit_group(job)
+            if stopping:
+                return
+
+    def _commit_group(self, first: _Job) -> bool:
+        """One transaction, from the first job that waits. Was the stop seen behind its last job?"""
+        group: list[_Job] = []
+        stopping = False
+        try:
+            self._begin()
+            job: _Job | None = first
+            size = 0
+            while job is not None:
+                # A caller that has gone away already needs nothing.
+                if not job.future.cancelled():
+                    group.append(job)
+                    self._execute(job)
+                    size += job.files.bytes
+                if len(group) >= self._max_group or size >= self._max_bytes:
+                    break
+                try:
+                    job = self._queue.get_nowait()
+                    stopping = job is None
+                except Empty:
+                    break
+            self._commit()
+        except Exception as error:
+            self._abandon(group or [first], error)
+        else:
+            doomed = [name for job in group for name in job.files.finished() if job.error is None]
+            if doomed:
+                self._remove_files(doomed)
+        self._resolve(group or [first])
+        return stopping
+
+    def _execute(self, job: _Job) -> None:
+        """One work in its own savepoint: what it raises undoes it alone."""
+        execute = self._connection.execute
+        execute("SAVEPOINT work")
+        try:
+            job.result = job.work(SqliteUnit(self._connection, job.files))
+        except BaseException as error:
+            if not self._connection.in_transaction:
+                raise _TransactionLost from error
+            execute("ROLLBACK TO work")
+            job.files.undo()
+            job.error = _deliverable(error)
+        execute("RELEASE work")
+
+    def _abandon(self, group: Iterable[_Job], error: Exception) -> None:
+        """The transaction failed as a whole: none of it happened, and everybody is told so."""
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        cause = (
+            error.__cause__ if isinstance(error, _TransactionLost) and error.__cause__ else error
+        )
+        for job in group:
+            if job.error is None:
+                job.files.undo()
+                job.result = None
+                job.error = refusal_of(cause) or Refusal(
+                    Rule.INTERNAL, "the store could not commit; nothing was stored", repr(cause)
+                )
+
+    def _resolve(self, group: Iterable[_Job]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in group:
+            by_loop.setdefault(job.loop, []).append(job)
+        for loop, jobs in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_resolve_all, jobs)
+            except RuntimeError:
+                # The loop was closed: nobody waits any more, and the work is safe.
+                continue
+
+    # -- the steps of a group, each of which may be the last before a crash
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+
+def _resolve_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.resolve()
+
+
+def _deliverable(error: BaseException) -> BaseException:
+    """What a future can carry to the caller of the work."""
+    refusal = refusal_of(error)
+    if refusal is not None:
+        return refusal
+    if isinstance(error, StopIteration):
+        return RuntimeError("the work raised StopIteration")
+    return error

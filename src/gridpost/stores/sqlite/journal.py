@@ -1,0 +1,83 @@
+"""The journal in SQLite: numbered rows without gaps, in the transaction of the facts they tell."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gridpost.core.journal import JournalRow, Recorded
+from gridpost.stores import journal_rows
+from gridpost.stores.values import to_microseconds
+
+# The next number comes from the table itself: a work that is undone gives its numbers back.
+_LAST = "coalesce((SELECT max(sequence) FROM journal), (SELECT pruned FROM journal_state))"
+_APPEND = f"""
+    INSERT INTO journal (sequence, at, kind, schema_version, payload)
+    VALUES ({_LAST} + 1, ?, ?, ?, ?)
+"""
+_READ = """
+    SELECT sequence, at, kind, schema_version, payload FROM journal
+    WHERE sequence > ? ORDER BY sequence LIMIT ?
+"""
+_EXPORTED = f"SELECT exported, {_LAST} FROM journal_state"
+_MARK_EXPORTED = "UPDATE journal_state SET exported = max(exported, ?)"
+_OLDEST = "SELECT sequence, at FROM journal ORDER BY sequence LIMIT ?"
+_DELETE = "DELETE FROM journal WHERE sequence <= ?"
+_MARK_PRUNED = "UPDATE journal_state SET pruned = max(pruned, ?)"
+
+
+class SqliteJournal:
+    """core.ports.Journal."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def append(self, row: JournalRow) -> int:
+        appended = self._connection.execute(_APPEND, journal_rows.write(row)).lastrowid
+        if appended is None:
+            raise ValueError("the journal row got no number")
+        return appended
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        rows = self._connection.execute(_READ, (after, limit)).fetchall()
+        return [
+            Recorded(sequence, journal_rows.read(journal_rows.Stored._make(columns)))
+            for sequence, *columns in rows
+        ]
+
+    def exported(self) -> int:
+        exported, _ = self._connection.execute(_EXPORTED).fetchone()
+        return int(exported)
+
+    def mark_exported(self, sequence: int) -> None:
+        _, last = self._connection.execute(_EXPORTED).fetchone()
+        if sequence > last:
+            raise ValueError(f"the journal ends at {last}: {sequence} cannot have been exported")
+        self._connection.execute(_MARK_EXPORTED, (sequence,))
+
+    def prune(
+        self,
+        now: datetime,
+        retention: timedelta,
+        *,
+        keep_exported: timedelta | None = None,
+        limit: int = 10_000,
+    ) -> int:
+        exported = self.exported()
+        ended = to_microseconds(now - retention)
+        # What was exported may go earlier, never later.
+        exported_ended = ended
+        if keep_exported is not None:
+            exported_ended = max(ended, to_microseconds(now - keep_exported))
+        last = None
+        for sequence, at in self._connection.execute(_OLDEST, (limit,)).fetchall():
+            if at > (exported_ended if sequence <= exported else ended):
+                break
+            last = sequence
+        if last is None:
+            return 0
+        self._connection.execute(_MARK_PRUNED, (last,))
+        return self._connection.execute(_DELETE, (last,)).rowcount

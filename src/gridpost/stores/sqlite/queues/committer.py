@@ -1,0 +1,222 @@
+"""The one thread that writes queues: what waits is committed together, then reported.
+
+The law of this file: `done` is called only after the COMMIT that holds the operations has returned.
+Nothing waits for a group to fill: while one commit is on its way to the disk, the next gathers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final
+
+from gridpost.core.queues import Done, Operation, Put
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.queues.files import Files, Staged
+from gridpost.stores.sqlite.queues.writer import Writer
+
+
+class Submission:
+    """Operations that are committed together; `staged` runs beside `operations`."""
+
+    __slots__ = ("done", "octets", "operations", "refusal", "staged")
+
+    def __init__(self, operations: Sequence[Operation], done: Done) -> None:
+        self.operations = operations
+        self.done = done
+        self.staged: list[Staged | None] = [None] * len(operations)
+        self.refusal: Refusal | None = None
+        self.octets = 0
+
+    @property
+    def puts(self) -> bool:
+        return any(type(operation) is Put for operation in self.operations)
+
+
+class Work:
+    """Something else that writes, in a transaction of its own."""
+
+    __slots__ = ("future", "work")
+
+    def __init__(self, work: Callable[[sqlite3.Connection], Any], future: Any) -> None:
+        self.work = work
+        self.future = future
+
+
+_STOP: Final = object()
+Observer = Callable[[float, int], None]
+"""Told after each commit how long it took and how many operations it held."""
+
+
+class Committer:
+    """Owns the writing connection from `start` until the end of `stop`."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        files: Files,
+        now: Callable[[], datetime],
+        *,
+        max_group: int,
+        max_octets: int,
+        committed: Callable[[sqlite3.Connection], None],
+        remove_files: Callable[[list[str]], object],
+        observe: Observer,
+    ) -> None:
+        self.writer = Writer(connection)
+        self._connection = connection
+        self._files = files
+        self._now = now
+        self._max_group = max_group
+        self._max_octets = max_octets
+        self._committed = committed
+        self._remove_files = remove_files
+        self._observe = observe
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = Thread(target=self._serve, name="gridpost-queues", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, submission: Submission) -> None:
+        self._queue.put(submission)
+
+    def run(self, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(Work(work, future))
+        return future
+
+    def stop(self) -> None:
+        """Return when everything that was submitted is done. Blocks."""
+        self._queue.put(_STOP)
+        self._thread.join()
+
+    # ------------------------------------------------------------ in the thread
+
+    def _serve(self) -> None:
+        while True:
+            item = self._queue.get()
+            group: list[Submission] = []
+            octets = 0
+            while type(item) is Submission:
+                group.append(item)
+                octets += item.octets
+                if len(group) >= self._max_group or octets >= self._max_octets:
+                    item = None
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except Empty:
+                    item = None
+            if group:
+                self._commit_group(group)
+            if item is _STOP:
+                return
+            if item is not None:
+                self._execute(item)
+
+    def _commit_group(self, group: list[Submission]) -> None:
+        doomed: list[str] = []
+        try:
+            doomed = self._transaction(group)
+        except Exception as error:
+            refusal = self._abandon(error)
+            rest = [submission for submission in group if not submission.puts]
+            full = refusal.rule is Rule.STORE_FULL
+            for submission in group:
+                submission.refusal = refusal
+            if full and rest and len(rest) < len(group):
+                # What makes room must not fail together with what needs it.
+                try:
+                    doomed = self._transaction(rest)
+                except Exception as second:
+                    self._abandon(second)
+                else:
+                    for submission in rest:
+                        submission.refusal = None
+        unused = [
+            staged.name
+            for submission in group
+            for operation, staged in zip(submission.operations, submission.staged, strict=True)
+            if staged is not None
+            and (submission.refusal is not None or (type(operation) is Put and operation.duplicate))
+        ]
+        if doomed or unused:
+            self._remove_files(doomed + unused)
+        self._tell(_report, group)
+
+    def _transaction(self, group: list[Submission]) -> list[str]:
+        started = time.perf_counter()
+        self._begin()
+        pairs = [
+            pair
+            for submission in group
+            for pair in zip(submission.operations, submission.staged, strict=True)
+        ]
+        doomed = self.writer.apply(pairs, self._now())
+        if any(staged is not None for _, staged in pairs):
+            self._files.sync_names()
+        self._commit()
+        self._committed(self._connection)
+        self._tell(self._observe, time.perf_counter() - started, len(pairs))
+        return doomed
+
+    def _abandon(self, error: Exception) -> Refusal:
+        """The transaction failed as a whole: none of it happened."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self.writer.reset()
+        return refusal_of(error) or Refusal(
+            Rule.INTERNAL, "the store could not commit; nothing was stored", repr(error)
+        )
+
+    def _execute(self, item: Work) -> None:
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            self._begin()
+            result = item.work(self._connection)
+            self._commit()
+            self._committed(self._connection)
+        except Exception as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            failure = refusal_of(error) or error
+        self.writer.reset()
+        self._tell(_resolve, item.future, result, failure)
+
+    def _tell(self, what: Callable[..., object], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            # The loop was closed: nobody waits any more, and the work is safe.
+            return
+
+    # -- the steps of a group, each of which may be the last before a crash
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+
+def _report(group: list[Submission]) -> None:
+    for submission in group:
+        submission.done(submission.refusal)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,56 @@
+"""Statements over many rows at once.
+
+Python hands its lock to another thread at every step of SQLite. A group of a hundred messages would
+do so hundreds of times and wait for the event loop each time; as one statement it does so once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+# Every size up to this one is a statement of its own, prepared once: see `cached_statements`.
+MAX_ROWS = 64
+
+
+def insert_rows(
+    connection: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], tail: str = ""
+) -> int:
+    """`head` names table and columns; how many rows were inserted or changed."""
+    changed = 0
+    for chunk in _chunks(rows):
+        width = len(chunk[0])
+        values = [value for row in chunk for value in row]
+        statement = _insert(head, width, len(chunk), tail)
+        changed += connection.execute(statement, values).rowcount
+    return changed
+
+
+def for_each(connection: sqlite3.Connection, head: str, keys: Sequence[Any]) -> int:
+    """Execute `head IN (…)` for all keys; how many rows were changed."""
+    changed = 0
+    for chunk in _chunks(keys):
+        changed += connection.execute(_in(head, len(chunk)), chunk).rowcount
+    return changed
+
+
+@cache
+def _insert(head: str, width: int, count: int, tail: str) -> str:
+    row = "(" + ",".join("?" * width) + ")"
+    return f"{head} VALUES {','.join([row] * count)} {tail}"
+
+
+@cache
+def _in(head: str, count: int) -> str:
+    return f"{head} IN ({','.join('?' * count)})"
+
+
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    if len(rows) <= MAX_ROWS:
+        if rows:
+            yield rows
+        return
+    for at in range(0, len(rows), MAX_ROWS):
+        yield rows[at : at + MAX_ROWS]

@@ -1,0 +1,325 @@
+"""The queues of a broker in an embedded store: opening, ordering submissions, reading, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import local
+from typing import TypeVar
+
+from gridpost.core.journal import Identity
+from gridpost.core.ports import Clock, Journal
+from gridpost.core.queues import (
+    Capabilities,
+    Done,
+    Dropped,
+    Octets,
+    Operation,
+    Put,
+    Queued,
+    QueueState,
+    Space,
+)
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite import database
+from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.queues import reading, upkeep
+from gridpost.stores.sqlite.queues.committer import Committer, Observer, Submission
+from gridpost.stores.sqlite.queues.files import Files, Staged
+from gridpost.stores.sqlite.queues.schema import MIGRATIONS
+from gridpost.stores.sqlite.queues.space import SpaceWatch
+
+T = TypeVar("T")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What an operator may tune."""
+
+    file_threshold: int = 256 * 1024
+    """Bodies above this many octets become files."""
+    max_group: int = 512
+    """How many submissions may share one commit."""
+    max_group_octets: int = 8 * MIB
+    min_free: int = 256 * MIB
+    """Below this much free space on the disk no new message is taken."""
+    max_used: int = 0
+    """Above this much in the store no new message is taken; 0: only the disk counts."""
+    hard_limit: int = 0
+    """The database never grows beyond this, whatever happens; 0: as far as the disk goes."""
+    writers: int = 4
+    """Threads that write and read body files."""
+
+
+def _unobserved(seconds: float, operations: int) -> None:
+    """Nobody asked."""
+
+
+class SqliteQueueStore:
+    """core.queues.QueueStore."""
+
+    capabilities = Capabilities()
+
+    def __init__(
+        self,
+        folder: Path,
+        opened: database.Opened,
+        files: Files,
+        clock: Clock,
+        settings: QueueSettings,
+        resources: ExitStack,
+        observe: Observer | None = None,
+    ) -> None:
+        """Use `open`."""
+        self.identity: Identity = opened.identity
+        self._folder = folder
+        self._files = files
+        self._clock = clock
+        self._threshold = settings.file_threshold
+        self._resources = resources
+        self._loop = asyncio.get_running_loop()
+        self._parked: dict[str, deque[Submission]] = {}
+        self._staging: set[Submission] = set()
+        self._staged = asyncio.Event()
+        self._staged.set()
+        self._pool = ThreadPoolExecutor(settings.writers, thread_name_prefix="gridpost-bodies")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="gridpost-queue-reader")
+        self._reading = local()
+        self._sweep = 0
+        self._closed = False
+        self._watch = SpaceWatch(folder, min_free=settings.min_free, max_used=settings.max_used)
+        self._watch.measure(opened.connection)
+        self._committer = Committer(
+            opened.connection,
+            files,
+            clock.now,
+            max_group=settings.max_group,
+            max_octets=settings.max_group_octets,
+            committed=self._watch.measure,
+            remove_files=lambda names: self._pool.submit(files.remove, names),
+            observe=observe or _unobserved,
+        )
+        self._committer.start()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        component: str,
+        clock: Clock,
+        settings: QueueSettings | None = None,
+        observe: Observer | None = None,
+    ) -> SqliteQueueStore:
+        """Open the queues of a broker, or make them. Call it in the loop that will use them."""
+        settings = settings or QueueSettings()
+        resources = ExitStack()
+        try:
+            opened = database.open_folder(folder, component, resources, MIGRATIONS)
+            # Random ids touch many pages: copying them back less often saves most of that.
+            opened.connection.execute("PRAGMA wal_autocheckpoint = 16000")
+            if settings.hard_limit:
+                (page,) = opened.connection.execute("PRAGMA page_size").fetchone()
+                limit = settings.hard_limit // page
+                opened.connection.execute(f"PRAGMA max_page_count = {limit}")
+            files = Files(opened.contents)
+            files.sweep(reading.named_files(opened.connection))
+        except BaseException:
+            resources.close()
+            raise
+        return cls(folder, opened, files, clock, settings, resources, observe)
+
+    def set_marks(self, *, min_free: int, max_used: int) -> None:
+        """New marks count from the next look on."""
+        self._watch.min_free = min_free
+        self._watch.max_used = max_used
+
+    @property
+    def space(self) -> Space:
+        return self._watch.look()
+
+    # ------------------------------------------------------------ writing
+
+    def submit(self, operations: Sequence[Operation], done: Done) -> None:
+        if self._closed:
+            raise RuntimeError("the store is closed")
+        submission = Submission(operations, done)
+        large = False
+        puts = False
+        for operation in operations:
+            if type(operation) is Put:
+                puts = True
+                if operation.message.size > self._threshold:
+                    large = True
+                else:
+                    submission.octets += operation.message.size
+        if puts:
+            space = self._watch.look()
+            if space.refusing:
+                refusal = Refusal(Rule.STORE_FULL, f"no room for new messages: {space.reason}")
+                self._loop.call_soon(done, refusal)
+                return
+            if large or self._parked:
+                self._park(submission, large)
+                return
+        self._committer.submit(submission)
+
+    def _park(self, submission: Submission, large: bool) -> None:
+        """While a large body is on its way to the disk, what follows in its queue waits behind it.
+
+        A submission with several operations is a transaction: its place among others is free.
+        """
+        if large:
+            self._staging.add(submission)
+            self._staged.clear()
+            self._pool.submit(self._stage, submission)
+        if len(submission.operations) > 1:
+            if not large:
+                self._committer.submit(submission)
+            return
+        (put,) = submission.operations
+        assert isinstance(put, Put)
+        line = self._parked.get(put.queue)
+        if line is not None:
+            line.append(submission)
+        elif large:
+            self._parked[put.queue] = deque([submission])
+        else:
+            self._committer.submit(submission)
+
+    def _stage(self, submission: Submission) -> None:
+        try:
+            for at, operation in enumerate(submission.operations):
+                if type(operation) is Put and operation.message.size > self._threshold:
+                    assert operation.message.content is not None
+                    submission.staged[at] = self._files.write(operation.message.content)
+        except OSError as error:
+            submission.refusal = refusal_of(error)
+            self._files.remove([s.name for s in submission.staged if s is not None])
+        self._loop.call_soon_threadsafe(self._was_staged, submission)
+
+    def _was_staged(self, submission: Submission) -> None:
+        self._staging.discard(submission)
+        if len(submission.operations) > 1:
+            self._forward(submission)
+        else:
+            self._unpark(submission)
+        if not self._staging:
+            self._staged.set()
+
+    def _unpark(self, submission: Submission) -> None:
+        (put,) = submission.operations
+        assert isinstance(put, Put)
+        line = self._parked[put.queue]
+        while line and line[0] not in self._staging:
+            self._forward(line.popleft())
+        if not line:
+            del self._parked[put.queue]
+
+    def _forward(self, submission: Submission) -> None:
+        if submission.refusal is None:
+            self._committer.submit(submission)
+        else:
+            submission.done(submission.refusal)
+
+    # ------------------------------------------------------------ queues
+
+    async def queues(self) -> Sequence[QueueState]:
+        return await self._read(reading.queues)
+
+    async def create(self, queue: str) -> None:
+        await self._committer.run(lambda connection: upkeep.create(connection, queue))
+
+    async def remove(self, queue: str) -> bool:
+        if queue in self._parked:
+            return False
+        removed: bool = await self._committer.run(
+            lambda connection: upkeep.remove(connection, queue)
+        )
+        return removed
+
+    async def read(self, queue: str, after: int, limit: int, max_octets: int) -> Sequence[Queued]:
+        return await self._read(
+            lambda connection: reading.messages(connection, queue, after, limit, max_octets)
+        )
+
+    async def load(self, queue: str, number: int) -> Octets | None:
+        found = await self._read(lambda connection: reading.body(connection, number))
+        if isinstance(found, Staged):
+            try:
+                return await self._loop.run_in_executor(self._pool, self._files.read, *found)
+            except OSError as error:
+                raise refusal_of(error) or error from error
+        return found
+
+    async def release(self, queue: str) -> int:
+        released: int = await self._committer.run(
+            lambda connection: upkeep.release(connection, queue)
+        )
+        return released
+
+    # ------------------------------------------------------------ upkeep
+
+    async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:
+        dropped, doomed = await self._committer.run(
+            lambda connection: upkeep.drop_expired(connection, now, limit)
+        )
+        if doomed:
+            self._pool.submit(self._files.remove, doomed)
+        return list(dropped)
+
+    async def forget(self, now: datetime) -> int:
+        portion, self._sweep = self._sweep, (self._sweep + 1) % 256
+        forgotten: int = await self._committer.run(
+            lambda connection: upkeep.forget(connection, now, portion)
+        )
+        return forgotten
+
+    async def journal(self, work: Callable[[Journal], T]) -> T:
+        result: T = await self._committer.run(lambda connection: work(SqliteJournal(connection)))
+        return result
+
+    async def execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Something else of the component that is kept in the same database, durable on return."""
+        result: T = await self._committer.run(work)
+        return result
+
+    async def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._read(work)
+
+    async def probe(self) -> timedelta:
+        started = self._loop.time()
+        await self._committer.run(upkeep.probe)
+        return timedelta(seconds=self._loop.time() - started)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._staged.wait()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._committer.stop()
+        self._reader.shutdown()
+        self._pool.shutdown()
+        self._resources.close()
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._loop.run_in_executor(self._reader, self._read_now, work)
+
+    def _read_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
+        if connection is None:
+            connection = self._reading.connection = database.connect_reader(self._folder)
+            self._resources.callback(connection.close)
+        try:
+            return work(connection)
+        except sqlite3.Error as error:
+            raise refusal_of(error) or error from error

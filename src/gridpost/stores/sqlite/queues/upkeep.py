@@ -1,0 +1,91 @@
+"""What is done to queues besides messages passing: creating, removing, expiring, forgetting."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from gridpost.core.queues import Dropped, Queued, expired_row
+from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.queues.statements import for_each
+from gridpost.stores.values import from_microseconds, to_microseconds
+
+_EXPIRED = """
+    SELECT message.number, queue.code, message_id, sender, message_type, stored_at, expires_at,
+           size, held IS NOT NULL, file
+    FROM message JOIN queue USING (queue) WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+"""
+
+
+def create(connection: sqlite3.Connection, queue: str) -> None:
+    connection.execute(
+        "INSERT INTO queue (code, active) VALUES (?, 1) ON CONFLICT DO UPDATE SET active = 1",
+        (queue,),
+    )
+
+
+def remove(connection: sqlite3.Connection, queue: str) -> bool:
+    """The row stays: ids that arrived are known until they expire."""
+    return bool(
+        connection.execute(
+            "UPDATE queue SET active = 0 WHERE code = ? AND active = 1 "
+            "AND NOT EXISTS (SELECT 1 FROM message WHERE message.queue = queue.queue)",
+            (queue,),
+        ).rowcount
+    )
+
+
+def release(connection: sqlite3.Connection, queue: str) -> int:
+    return connection.execute(
+        "UPDATE message SET held = NULL WHERE held IS NOT NULL "
+        "AND queue = (SELECT queue FROM queue WHERE code = ?)",
+        (queue,),
+    ).rowcount
+
+
+def drop_expired(
+    connection: sqlite3.Connection, now: datetime, limit: int
+) -> tuple[Sequence[Dropped], list[str]]:
+    """Also those on hold and those that a consumer has not settled (503 cl. 5.8.1)."""
+    rows = connection.execute(_EXPIRED, (to_microseconds(now), limit)).fetchall()
+    by_queue: dict[str, set[int]] = defaultdict(set)
+    for_each(connection, "DELETE FROM message WHERE number", [row[0] for row in rows])
+    journal = SqliteJournal(connection)
+    on_hold: dict[str, int] = defaultdict(int)
+    for number, queue, key, sender, kind, stored_at, expires_at, size, held, _ in rows:
+        by_queue[queue] |= set() if held else {number}
+        on_hold[queue] += held
+        message = Queued(
+            number,
+            str(UUID(bytes=key)),
+            sender,
+            kind,
+            from_microseconds(stored_at),
+            from_microseconds(expires_at),
+            size,
+        )
+        journal.append(expired_row(queue, message, now))
+    dropped = [
+        Dropped(queue, frozenset(numbers), on_hold[queue]) for queue, numbers in by_queue.items()
+    ]
+    return dropped, [row[-1] for row in rows if row[-1] is not None]
+
+
+def forget(connection: sqlite3.Connection, now: datetime, portion: int) -> int:
+    """One of 256 portions of the ids, by their first octet: an index by time would cost more."""
+    low, high = bytes([portion]), bytes([portion + 1]) if portion < 255 else None
+    upper = "" if high is None else "AND message_id < ?"
+    values = (low, to_microseconds(now)) if high is None else (low, to_microseconds(now), high)
+    return connection.execute(
+        f"DELETE FROM known WHERE message_id >= ? AND expires_at <= ? {upper}", values
+    ).rowcount
+
+
+def probe(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "INSERT INTO meta (name, value) VALUES ('probe', '1') "
+        "ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) % 1000000 + 1"
+    )

@@ -1,0 +1,73 @@
+"""Where a judge stands between the end of a TLS handshake and the first byte of a request.
+
+HTTP libraries show the peer's certificate only with the answer, when the request is long out. Here
+the network streams of httpcore are wrapped, which is the one public place before that.
+"""
+
+# ruff: noqa: ASYNC109  (the signatures are those of httpcore)
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+
+import httpcore
+
+
+class JudgingBackend(httpcore.AsyncNetworkBackend):
+    """Hands out streams that let a judge look at the peer as soon as TLS stands."""
+
+    def __init__(self, judge: Callable[[ssl.SSLObject | None], None]) -> None:
+        self._judge = judge
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        return _JudgingStream(stream, self._judge)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _JudgingStream(httpcore.AsyncNetworkStream):
+    def __init__(
+        self,
+        inner: httpcore.AsyncNetworkStream,
+        judge: Callable[[ssl.SSLObject | None], None],
+    ) -> None:
+        self._inner = inner
+        self._judge = judge
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        secured = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        try:
+            self._judge(secured.get_extra_info("ssl_object"))
+        except BaseException:
+            await secured.aclose()
+            raise
+        return secured
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._inner.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)

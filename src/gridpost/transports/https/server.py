@@ -1,0 +1,262 @@
+"""The HTTPS server: accepts connections within limits and lets uvicorn speak HTTP on them.
+
+TLS is started here and not by uvicorn, so that each connection gets the newest context, a
+connection counts from its first packet on, and a slow handshake has a deadline of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.https.connection import LiveConnection, TlsHttpProtocol
+from gridpost.transports.https.tls import ClientCertificate, ServerTls
+
+_log = logging.getLogger(__name__)
+
+MalformedAnswer = Callable[[str], tuple[str, bytes]]
+"""Media type and body of the answer to what is no HTTP request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one client, and all of them together, may ask of a server."""
+
+    max_connections: int = 1_000
+    max_body: int = 4 * 1024 * 1024
+    max_header: int = 16 * 1024
+    handshake_seconds: float = 10.0
+    header_seconds: float = 10.0
+    body_seconds: float = 60.0
+    write_seconds: float = 60.0
+    """How long a client may leave an answer unread."""
+    idle_seconds: float = 30.0
+    shutdown_seconds: float = 5.0
+
+
+class HttpsServer:
+    """A running server. `connections` are the open ones, by which revoked clients are put out."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        tls: ServerTls,
+        limits: Limits,
+        malformed_answer: MalformedAnswer | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.limits = limits
+        self.connections: set[LiveConnection] = set()
+        self.malformed_answer = malformed_answer
+        self.clock = clock
+        self.host = ""
+        self.port = 0
+        self._tls = tls
+        self._open = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            _guarded(app, limits),
+            http=TlsHttpProtocol,
+            ws="none",
+            lifespan="auto",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=cast(int, limits.idle_seconds),
+            h11_max_incomplete_event_size=limits.max_header,
+        )
+        self._config.load()
+        self._lifespan = self._config.lifespan_class(self._config)
+
+    @property
+    def certificate_required(self) -> bool:
+        return self._tls.client is ClientCertificate.REQUIRED
+
+    def close_where(self, predicate: Callable[[LiveConnection], bool]) -> int:
+        """503 cl. 8.6: end the connections of a revoked component; how many there were."""
+        doomed = [connection for connection in self.connections if predicate(connection)]
+        for connection in doomed:
+            connection.close()
+        return len(doomed)
+
+    async def start(self, host: str, port: int) -> None:
+        self._tls()  # credentials that cannot be used are found at the start
+        await self._lifespan.startup()
+        if self._lifespan.should_exit:
+            raise Refusal(Rule.INTERNAL, "the application could not start")
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Arrival(self), host, port, backlog=1024)
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in list(self._arriving):
+            task.cancel()
+        for protocol in list(self._state.connections):
+            protocol.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.shutdown_seconds):
+                while self._state.tasks:
+                    await asyncio.wait(list(self._state.tasks))
+        for connection in list(self.connections):
+            connection.close()
+        for request in list(self._state.tasks):
+            request.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.shutdown_seconds):
+                await self._empty.wait()
+        await self._lifespan.shutdown()
+
+    def accept(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
+        if self._open >= self.limits.max_connections:
+            _log.warning("connection refused: %d are open already", self._open)
+            transport.abort()
+            return
+        self._open += 1
+        self._empty.clear()
+        task = asyncio.get_running_loop().create_task(self._start_tls(arrival, transport))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    def gone(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._empty.set()
+
+    async def _start_tls(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        secured: asyncio.Transport | None = None
+        try:
+            secured = await loop.start_tls(
+                transport,
+                arrival,
+                self._tls(),
+                server_side=True,
+                ssl_handshake_timeout=self.limits.handshake_seconds,
+                ssl_shutdown_timeout=self.limits.shutdown_seconds,
+            )
+        except (OSError, ssl.SSLError, Refusal) as error:
+            # Everybody can cause this: it is no more than a note for the operator.
+            _log.info("no TLS with %s: %s", transport.get_extra_info("peername"), error)
+        finally:
+            if secured is None:
+                transport.abort()
+                self.gone()
+        if secured is None:
+            return
+        protocol = TlsHttpProtocol(self._config, self._state, self._lifespan.state)
+        protocol.owner = self
+        protocol.app = _with_tls(self._config.loaded_app, protocol)
+        try:
+            arrival.hand_over(secured, protocol)
+        except Exception:
+            # A bug of ours costs this connection and nothing else.
+            _log.exception("a connection could not be served")
+            secured.abort()
+
+
+@asynccontextmanager
+async def serve(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    tls: ServerTls,
+    limits: Limits | None = None,
+    *,
+    malformed_answer: MalformedAnswer | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> AsyncIterator[HttpsServer]:
+    """Runs `app` until the block ends. Port 0 takes a free one, told by `port` of the server."""
+    server = HttpsServer(app, tls, limits or Limits(), malformed_answer, clock)
+    await server.start(host, port)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection until its handshake is done; keeps what comes before HTTP is ready for it."""
+
+    def __init__(self, server: HttpsServer) -> None:
+        self._server = server
+        self._early: list[bytes] = []
+        self._lost: tuple[Exception | None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        raw = cast(asyncio.Transport, transport)
+        raw.pause_reading()  # the first bytes belong to the handshake
+        self._server.accept(self, raw)
+
+    def data_received(self, data: bytes) -> None:
+        self._early.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = (exc,)
+
+    def hand_over(self, transport: asyncio.Transport, protocol: TlsHttpProtocol) -> None:
+        protocol.connection_made(transport)
+        transport.set_protocol(protocol)
+        for data in self._early:
+            if not transport.is_closing():
+                protocol.data_received(data)
+        if self._lost is not None:
+            protocol.connection_lost(self._lost[0])
+
+
+def _with_tls(app: Any, protocol: TlsHttpProtocol) -> ASGIApp:
+    async def in_scope(scope: Scope, receive: Receive, send: Send) -> None:
+        extensions = scope.setdefault("extensions", {})
+        extensions["tls"] = protocol.tls_extension()
+        await app(scope, receive, send)
+
+    return in_scope
+
+
+def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
+    """A body that is too large is a Refusal in `receive`, which the application renders."""
+
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        received = int(declared) if declared.isdigit() else 0
+        too_large = received > limits.max_body
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            if too_large:
+                raise _too_large(limits)
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limits.max_body:
+                raise _too_large(limits)
+            return message
+
+        await app(scope, counted, send)
+
+    return limited
+
+
+def _too_large(limits: Limits) -> Refusal:
+    return Refusal(
+        Rule.LIMIT_EXCEEDED, f"the request is larger than the limit of {limits.max_body} bytes"
+    )

@@ -1,0 +1,95 @@
+"""The configuration file of an endpoint: what is refused, what is warned of, what others are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gridpost.assembly.check import check
+from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.core.refusal import Refusal
+from gridpost.services.operations.passwords import hash_password
+
+HASH = hash_password("secret")
+HEAD = """component = "endpoint"
+code = "E1"
+home = "e1"
+"""
+TAIL = """[contact]
+organization = "Grid of Examplia"
+person = "A. Operator"
+email = "ops@grid.example"
+phone = "+00 1 234"
+"""
+PATH = '[[paths]]\npath = "INDIRECT:B1"\n'
+USER = f'[users.app]\npassword = "{HASH}"\n'
+
+
+def written(tmp_path: Path, text: str, head: str = "") -> Path:
+    file = tmp_path / "endpoint.toml"
+    file.write_text(HEAD + head + TAIL + text, encoding="utf-8")
+    return file
+
+
+def test_a_good_file_has_no_warnings(tmp_path: Path) -> None:
+    found = check(written(tmp_path, PATH + USER))
+    assert (found.component, found.code, found.warnings) == ("endpoint", "E1", [])
+
+
+def test_paths_are_relative_to_the_file_and_durations_are_read(tmp_path: Path) -> None:
+    more = (
+        '[expiration]\ndefault = "2h"\n[expiration.by_type]\n"A*" = "15m"\n[priorities]\n"A*" = 5\n'
+    )
+    configuration = read_endpoint_configuration(written(tmp_path, PATH + more))
+    assert configuration.home == tmp_path / "e1"
+    settings = configuration.settings()
+    assert settings.durations.of("A01").total_seconds() == 900
+    assert settings.durations.of("B01").total_seconds() == 7200
+    assert (settings.priority("A01"), settings.priority("B01")) == (5, 0)
+
+
+@pytest.mark.req("503-4.5.2-a")
+def test_without_a_direct_section_the_endpoint_publishes_no_address(tmp_path: Path) -> None:
+    entry = read_endpoint_configuration(written(tmp_path, PATH)).entry()
+    assert entry.urls == ()
+    direct = '[direct]\nurls = ["amqps://e1.grid.example:5671"]\n'
+    entry = read_endpoint_configuration(written(tmp_path, PATH + direct)).entry()
+    assert entry.takes_connections
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[[paths]]\npath = "SOMEHOW"\n', "paths.0.path"),
+        ('[[paths]]\nmessage_type = "A*B"\npath = "DIRECT"\n', "paths.0.message_type"),
+        ("[users.app]\n", "a password or a certificate"),
+        ('[users.app]\npassword = "plain"\n', "scrypt"),
+        ('[api]\nhost = "0.0.0.0"\n', "loopback"),
+        ('[direct]\nurls = ["amqp://e1"]\n', "amqps://"),
+        ('[connections]\nproxy = "http://proxy:1"\n', "socks5://"),
+        ('[retention]\nreceived_ids = "1d"\n', "identifiers"),
+        ("[unheard]\nof = 1\n", "unheard"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        read_endpoint_configuration(written(tmp_path, text))
+    assert problem in refused.value.message + refused.value.details
+
+
+def test_overlapping_paths_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="overlap"):
+        check(written(tmp_path, PATH + PATH + USER))
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (PATH, "no user receives message-type *"),
+        (USER, "no message-paths"),
+        ('[[paths]]\npath = "DIRECT"\n' + USER, "there is no section direct"),
+    ],
+)
+def test_what_cannot_work_is_warned_of(tmp_path: Path, text: str, warning: str) -> None:
+    assert any(warning in found for found in check(written(tmp_path, text)).warnings)

@@ -1,0 +1,236 @@
+"""When transfers are made: woken by events, many at once, in order where that is configured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from gridpost.core.delivery import Event, Side, State
+from gridpost.core.identifiers import ComponentCode, MessageTypePattern
+from gridpost.core.message import InternalType
+from gridpost.core.message_path import Route
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.endpoint.context import EndpointSettings
+from gridpost.services.endpoint.dispatch import Dispatcher, DispatchLimits
+from gridpost.services.endpoint.transfer import BackOff, Transfer
+from gridpost.wire.amqp.sections import split
+from gridpost.wire.mades.amqp_message import read_fields
+from support.post import BY_B1, TestEndpoint, World
+from support.waiting import eventually
+
+QUICK = BackOff(timedelta(milliseconds=20), timedelta(milliseconds=50))
+
+
+class Courier:
+    """Keeps what it is given until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, bytes]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refuse: set[str] = set()
+        self.at_once = 0
+        self.most = 0
+
+    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
+        fields = read_fields(split(data))
+        self.given.append((fields.message_id, data))
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await self.open.wait()
+        finally:
+            self.at_once -= 1
+        if fields.message_id in self.refuse:
+            raise Refusal(Rule.UNREACHABLE, "the post is closed")
+
+    @property
+    def ids(self) -> list[str]:
+        return [message_id for message_id, _ in self.given]
+
+
+@asynccontextmanager
+async def dispatching(
+    endpoint: TestEndpoint, courier: Courier, **options: object
+) -> AsyncIterator[Dispatcher]:
+    transfer = Transfer(endpoint.context, courier, QUICK)
+    dispatcher = Dispatcher(endpoint.context, transfer, back_off=QUICK, **options)  # type: ignore[arg-type]
+    task = asyncio.create_task(dispatcher.run())
+    try:
+        yield dispatcher
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_message_leaves_as_soon_as_it_is_accepted() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    async with dispatching(sender, courier):
+        message_id = await sender.send("E2")
+        await eventually(lambda: courier.ids == [message_id])
+        async with asyncio.timeout(5):
+            while await sender.state(Side.SENT, message_id) is not State.DELIVERING:
+                await asyncio.sleep(0.005)
+
+
+async def test_many_transfers_are_under_way_but_never_more_than_allowed() -> None:
+    world, courier = World(), Courier()
+    courier.open.clear()
+    limits = DispatchLimits(under_way=5)
+    async with dispatching(world["E1"], courier, limits=limits) as dispatcher:
+        for _ in range(12):
+            await world["E1"].send("E2")
+        await eventually(lambda: dispatcher.under_way == 5)
+        await asyncio.sleep(0.05)
+        assert len(courier.given) == 5
+        courier.open.set()
+        await eventually(lambda: len(courier.given) == 12)
+    assert courier.most == 5
+
+
+@pytest.mark.req("503-5.8.1-c", component="endpoint")
+async def test_what_was_settled_is_never_transferred_again() -> None:
+    world, courier = World(), Courier()
+    courier.open.clear()
+    async with dispatching(world["E1"], courier) as dispatcher:
+        message_id = await world["E1"].send("E2")
+        await eventually(lambda: courier.ids == [message_id])
+        waiting = await world["E1"].store.read(
+            lambda work: work.box.outgoing(world.clock.now(), 10)
+        )
+        assert [o.message.metadata.message_id for o in waiting] == [message_id]
+        courier.open.set()
+        await eventually(lambda: dispatcher.under_way == 0)
+        for _ in range(5):
+            dispatcher.wake()
+            await asyncio.sleep(0.01)
+        assert courier.ids == [message_id]
+
+
+async def test_a_failed_transfer_is_repeated_after_a_pause_and_traced() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    message_id = await sender.send("E2")
+    courier.refuse.add(message_id)
+    async with dispatching(sender, courier) as dispatcher:
+        await eventually(lambda: courier.ids == [message_id])
+        await eventually(lambda: dispatcher.under_way == 0)
+        courier.refuse.clear()
+        await asyncio.sleep(0.02)
+        world.clock.advance(timedelta(seconds=5))
+        dispatcher.wake()
+        await eventually(lambda: courier.ids == [message_id, message_id])
+    events = [line.event for line in await sender.trace(message_id)]
+    assert events[:3] == [Event.ACCEPT, Event.TRANSFER_FAILED, Event.TRANSFERRED]
+
+
+async def test_a_closed_route_is_left_alone_until_it_opens() -> None:
+    world, courier = World(), Courier()
+    closed = [BY_B1]
+    async with dispatching(world["E1"], courier, closed=lambda: closed) as dispatcher:
+        message_id = await world["E1"].send("E2")
+        await asyncio.sleep(0.05)
+        assert courier.given == []
+        closed.clear()
+        dispatcher.opened(BY_B1)
+        await eventually(lambda: courier.ids == [message_id])
+
+
+async def test_a_line_that_opens_makes_postponed_transfers_due() -> None:
+    world, courier = World(), Courier()
+    message_id = await world["E1"].send("E2")
+    courier.refuse.add(message_id)
+    async with dispatching(world["E1"], courier) as dispatcher:
+        await eventually(lambda: courier.ids == [message_id])
+        await eventually(lambda: dispatcher.under_way == 0)
+        await asyncio.sleep(0.02)
+        courier.refuse.clear()
+        dispatcher.opened(BY_B1)
+        await eventually(lambda: len(courier.ids) == 2)
+
+
+@pytest.mark.req("503-5.10-a")
+async def test_a_message_type_of_higher_priority_goes_first() -> None:
+    urgent = EndpointSettings(priorities={MessageTypePattern("URGENT*"): 9})
+    world, courier = World(settings=urgent), Courier()
+    slow = [await world["E1"].send("E2") for _ in range(3)]
+    fast = await world["E1"].send("E2", message_type="URGENT-A")
+    async with dispatching(world["E1"], courier, limits=DispatchLimits(under_way=1)):
+        await eventually(lambda: len(courier.ids) == 4)
+    assert courier.ids == [fast, *slow]
+
+
+ORDERED = EndpointSettings(ordered=(MessageTypePattern("FIFO"),))
+
+
+async def test_a_type_that_keeps_its_order_has_one_transfer_under_way_per_recipient() -> None:
+    world, courier = World(settings=ORDERED, codes=("E1", "E2", "E3")), Courier()
+    courier.open.clear()
+    first = [await world["E1"].send("E2", message_type="FIFO") for _ in range(3)]
+    other = await world["E1"].send("E3", message_type="FIFO")
+    free = await world["E1"].send("E2", message_type="FREE")
+    async with dispatching(world["E1"], courier):
+        await eventually(lambda: len(courier.ids) == 3)
+        await asyncio.sleep(0.02)
+        assert set(courier.ids) == {first[0], other, free}
+        courier.open.set()
+        await eventually(lambda: len(courier.ids) == 5)
+    assert [i for i in courier.ids if i in first] == first
+
+
+async def test_nothing_overtakes_one_that_waits_for_its_next_attempt() -> None:
+    world, courier = World(settings=ORDERED), Courier()
+    first, second = [await world["E1"].send("E2", message_type="FIFO") for _ in range(2)]
+    courier.refuse.add(first)
+    async with dispatching(world["E1"], courier) as dispatcher:
+        await eventually(lambda: courier.ids == [first])
+        await asyncio.sleep(0.05)
+        assert courier.ids == [first]
+        courier.refuse.clear()
+        world.clock.advance(timedelta(seconds=5))
+        dispatcher.wake()
+        await eventually(lambda: courier.ids == [first, first, second])
+
+
+async def test_one_that_has_gone_does_not_hold_up_those_behind_it() -> None:
+    world, courier = World(settings=ORDERED), Courier()
+    sender = world["E1"]
+    first, second = [await sender.send("E2", message_type="FIFO") for _ in range(2)]
+    courier.refuse.add(first)
+    async with dispatching(sender, courier) as dispatcher:
+        await eventually(lambda: courier.ids == [first])
+        await eventually(lambda: dispatcher.under_way == 0)
+        await asyncio.sleep(0.02)
+        await sender.store.run(lambda work: work.box.stop_transfer(first))
+        world.clock.advance(timedelta(seconds=5))
+        dispatcher.wake()
+        await eventually(lambda: courier.ids == [first, second])
+
+
+async def test_an_orderly_stop_waits_for_outcomes() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    courier.open.clear()
+    async with dispatching(sender, courier):
+        message_id = await sender.send("E2")
+        await eventually(lambda: courier.ids == [message_id])
+        asyncio.get_running_loop().call_later(0.05, courier.open.set)
+    assert await sender.state(Side.SENT, message_id) is State.DELIVERING
+
+
+async def test_acknowledgements_are_dispatched_like_messages() -> None:
+    world, courier = World(), Courier()
+    message_id = await world["E1"].send("E2")
+    async with dispatching(world["E2"], courier):
+        await world["E1"].transfer.round()
+        await eventually(lambda: len(courier.given) == 1)
+        fields = read_fields(split(courier.given[0][1]))
+        assert fields.internal_type is InternalType.DELIVERY_ACKNOWLEDGEMENT
+        await world["E2"].handover.confirm(message_id)
+        await eventually(lambda: len(courier.given) == 2)

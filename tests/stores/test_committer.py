@@ -1,0 +1,205 @@
+"""The committer: work that waits shares one commit, in order, and each caller hears its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gridpost.core.message_box import Search
+from gridpost.core.ports import UnitOfWork
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite import Settings, SqliteStore
+from support.boxed import box_entry, note, put
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore.open(tmp_path, "E1", Settings(max_group=10, max_group_bytes=50_000))
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def held(store: SqliteStore) -> AsyncIterator[list[int]]:
+    """Keeps the committer busy until the block ends; the sizes of the groups it commits then."""
+    gate = threading.Event()
+    sizes: list[int] = []
+    resolve = store._committer._resolve
+
+    def counting(group: list[object]) -> None:
+        sizes.append(len(group))
+        resolve(group)
+
+    store._committer._resolve = counting
+    holding = asyncio.ensure_future(store.run(lambda unit: gate.wait()))
+    await asyncio.sleep(0)
+    try:
+        yield sizes
+    finally:
+        gate.set()
+    await asyncio.wait([holding])
+    holding.exception()
+
+
+async def _submit(store: SqliteStore, works: list[object]) -> list[asyncio.Future[object]]:
+    """All in the queue, in this order."""
+    runs = [asyncio.ensure_future(store.run(work)) for work in works]
+    await asyncio.sleep(0)
+    return runs
+
+
+async def test_work_that_waits_shares_a_commit(store: SqliteStore) -> None:
+    async with held(store) as sizes:
+        runs = await _submit(store, [lambda unit: unit.journal.append(note("x"))] * 25)
+    assert await asyncio.gather(*runs) == list(range(1, 26))
+    # The work that held the others up is the first of its group.
+    assert sizes == [10, 10, 6]
+
+
+async def test_a_work_that_comes_alone_is_committed_alone(store: SqliteStore) -> None:
+    async with held(store) as sizes:
+        pass
+    for _ in range(3):
+        await store.run(lambda unit: unit.journal.append(note("x")))
+    assert sizes == [1, 1, 1, 1]
+
+
+async def test_a_group_with_many_bytes_is_committed_early(store: SqliteStore) -> None:
+    async with held(store) as sizes:
+        runs = await _submit(
+            store, [lambda unit: put(unit, box_entry(), b"x" * 20_000) for _ in range(6)]
+        )
+    assert await asyncio.gather(*runs) == [True] * 6
+    assert sizes == [4, 3]
+
+
+async def test_a_loop_is_woken_once_for_a_group(store: SqliteStore) -> None:
+    loop = asyncio.get_running_loop()
+    woken = 0
+    wake = loop.call_soon_threadsafe
+
+    def counting(*arguments: object) -> object:
+        nonlocal woken
+        woken += 1
+        return wake(*arguments)
+
+    async with held(store):
+        runs = await _submit(store, [lambda unit: None] * 9)
+        loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+    await asyncio.gather(*runs)
+    loop.call_soon_threadsafe = wake  # type: ignore[method-assign]
+    assert woken == 1
+
+
+async def test_callers_in_several_loops_are_all_told(store: SqliteStore) -> None:
+    def elsewhere() -> list[int]:
+        async def work() -> list[int]:
+            return await asyncio.gather(
+                *(store.run(lambda unit: unit.journal.append(note("x"))) for _ in range(20))
+            )
+
+        return asyncio.run(work())
+
+    answers = await asyncio.gather(*(asyncio.to_thread(elsewhere) for _ in range(3)))
+    assert sorted(number for answer in answers for number in answer) == list(range(1, 61))
+
+
+async def test_a_caller_whose_loop_is_gone_harms_nobody(store: SqliteStore) -> None:
+    gate = threading.Event()
+
+    def elsewhere() -> None:
+        async def work() -> None:
+            task = asyncio.ensure_future(
+                store.run(lambda unit: (gate.wait(), unit.journal.append(note("orphan"))))
+            )
+            await asyncio.sleep(0.05)
+            task.cancel()
+
+        asyncio.run(work())
+
+    await asyncio.to_thread(elsewhere)
+    gate.set()
+    assert await store.run(lambda unit: unit.journal.append(note("next"))) == 2
+
+
+async def test_work_whose_caller_has_gone_is_not_begun(store: SqliteStore) -> None:
+    begun = []
+    async with held(store):
+        (run,) = await _submit(store, [lambda unit: begun.append("x")])
+        run.cancel()
+        await asyncio.sleep(0)
+    await store.run(lambda unit: None)
+    assert begun == []
+
+
+async def test_what_a_future_cannot_carry_arrives_all_the_same(store: SqliteStore) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await store.run(lambda unit: next(iter([])))
+    with pytest.raises(SystemExit):
+        await store.run(lambda unit: exit(3))
+    assert await store.run(lambda unit: unit.journal.append(note("x"))) == 1
+
+
+async def test_a_commit_that_fails_is_told_to_everybody_in_it(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = store._committer
+    commit = committer._commit
+
+    def failing() -> None:
+        raise OSError(5, "Input/output error")
+
+    entries = [box_entry() for _ in range(5)]
+    async with held(store) as sizes:
+        monkeypatch.setattr(committer, "_commit", failing)
+
+        def own_failure(unit: UnitOfWork) -> None:
+            raise KeyError("mine")
+
+        works = [lambda unit, e=entry: put(unit, e, b"x" * 300_000) for entry in entries]
+        runs = await _submit(store, [*works[:2], own_failure, *works[2:]])
+    outcomes = await asyncio.gather(*runs, return_exceptions=True)
+    assert isinstance(outcomes.pop(2), KeyError)
+    assert {outcome.rule for outcome in outcomes} == {Rule.INTERNAL}
+    assert len({outcome.id for outcome in outcomes}) == 5
+    assert all(isinstance(outcome, Refusal) and outcome.retryable for outcome in outcomes)
+    assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
+    monkeypatch.setattr(committer, "_commit", commit)
+    for entry in entries:
+        assert await store.run(lambda unit, e=entry: put(unit, e))
+    assert sum(sizes) >= 6
+
+
+async def test_a_large_document_holds_up_nobody(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = threading.Event()
+    gate = threading.Event()
+    write = store._bodies._write
+
+    def slow(part: Path, content: bytes) -> None:
+        writing.set()
+        assert gate.wait(30)
+        write(part, content)
+
+    monkeypatch.setattr(store._bodies, "_write", slow)
+
+    async def large() -> bool:
+        async with store.staged(b"L" * 1_000_000) as document:
+            return await store.run(lambda unit: unit.box.put(box_entry(), document))
+
+    task = asyncio.ensure_future(large())
+    await asyncio.to_thread(writing.wait, 30)
+    began = time.monotonic()
+    for _ in range(5):
+        await store.run(lambda unit: put(unit, box_entry()))
+    assert not task.done()
+    assert time.monotonic() - began < 20
+    gate.set()
+    assert await task

@@ -1,0 +1,144 @@
+"""The embedded queues when the process is killed: what was reported is there, nothing else is half there."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
+from support.queues import SetClock
+from support.soak import Soak
+
+ROOT = Path(__file__).parents[2]
+ALL = 1_000_000
+SETTINGS = QueueSettings(file_threshold=4_096, min_free=0)
+
+# Puts and removes messages for ever; says on stdout what the store has reported, and only that.
+WORKER = """
+import asyncio, itertools, os, random, sys
+from pathlib import Path
+from gridpost.core.queues import Remove
+from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
+from support.queues import SetClock, commit, put, queued, row
+
+def say(text):
+    os.write(1, (text + "\\n").encode())
+
+async def worker(store, chance):
+    while True:
+        size = chance.choice((10, 10, 1000, 6000))
+        one = put(message=queued(bytes(size)))
+        name = one.message.message_id
+        say("put " + name)
+        await commit(store, one)
+        say("stored " + name)
+        if chance.random() < 0.5:
+            say("remove " + name)
+            await commit(store, Remove("E2", one.message, row(name)))
+            say("removed " + name)
+
+async def main():
+    settings = QueueSettings(file_threshold=4096, min_free=0)
+    store = SqliteQueueStore.open(Path(sys.argv[1]), "B1", SetClock(), settings)
+    chance = random.Random(int(sys.argv[2]))
+    await asyncio.gather(*(worker(store, chance) for _ in range(int(sys.argv[3]))))
+
+asyncio.run(main())
+"""
+
+
+def start(folder: Path, seed: int, *prefix: str, workers: int = 20) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", WORKER, str(folder), str(seed), str(workers)],
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+
+
+async def test_kill_at_any_point_loses_nothing_and_invents_nothing(
+    tmp_path: Path, soak: Soak
+) -> None:
+    chance = random.Random(soak.seed)
+    folder = tmp_path / "broker"
+    said: dict[str, set[str]] = {k: set() for k in ("put", "stored", "remove", "removed")}
+    rounds = soak.scale(100)
+    for number in range(rounds):
+        process = start(folder, soak.seed + number)
+        assert process.stdout is not None
+        for _ in range(chance.randrange(10, 400)):
+            line = process.stdout.readline().split()
+            said[line[0].decode()].add(line[1].decode())
+        process.send_signal(signal.SIGKILL)
+        for line in (rest.split() for rest in process.stdout.read().splitlines()):
+            if len(line) == 2 and len(line[1]) == 36:
+                said[line[0].decode()].add(line[1].decode())
+        process.wait()
+        process.stdout.close()
+        store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)
+        here = {m.message_id: m for m in await store.read("E2", 0, ALL, 1 << 40)}
+        for name in list(here)[-50:]:
+            content = await store.load("E2", here[name].number)
+            assert content is not None
+            assert len(content) == here[name].size
+        rows = await store.journal(lambda journal: journal.read(0, ALL))
+        await store.close()
+        assert set(here) <= said["put"]
+        assert said["stored"] - said["remove"] <= set(here)
+        assert not said["removed"] & set(here)
+        assert [r.sequence for r in rows] == list(range(1, len(rows) + 1))
+        files = {p.name for p in (folder / "contents").iterdir()}
+        large = [m for m in here.values() if m.size > SETTINGS.file_threshold]
+        assert len(files) == len(large)
+    soak.report(kills=rounds, messages=len(said["put"]), stored=len(said["stored"]))
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is missing")
+def test_nothing_is_reported_before_it_is_on_the_disk(tmp_path: Path) -> None:
+    """The order of system calls of one worker: body, its name, the log, and only then the word."""
+    log = tmp_path / "calls"
+    process = start(
+        tmp_path / "broker",
+        1,
+        "strace", "-f", "-o", str(log), "-y",
+        "-e", "trace=fsync,fdatasync,write,pwrite64",
+        workers=1,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(150):
+        process.stdout.readline()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    log_written = names_open = False
+    bodies: set[str] = set()
+    checked = with_body = 0
+    for line in log.read_text(errors="replace").splitlines():
+        body = re.search(r"/contents/(\w{32})>", line)
+        if "sqlite3-wal>" in line:
+            log_written = "pwrite64(" in line or (log_written and "sync(" not in line)
+            # The log names a body only after its octets and its name are safe.
+            assert not bodies
+        elif body and "write(" in line:
+            bodies.add(body[1])
+            names_open = True
+            with_body += 1
+        elif body and "sync(" in line:
+            bodies.discard(body[1])
+        elif "/contents>" in line and "fsync(" in line:
+            names_open = False
+        elif "write(1<" in line and '"stored ' in line:
+            assert (log_written, bodies, names_open) == (False, set(), False)
+            checked += 1
+    assert checked > 20
+    assert with_body > 5

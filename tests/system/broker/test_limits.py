@@ -1,0 +1,117 @@
+"""A slow, silent or hostile client costs bounded memory and time, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from gridpost.core.links import LinkRefused
+from gridpost.transports.amqp10.tls import client_context
+from support.broker_process import BrokerNetwork, Inbox, amqp_credentials, broker_network, message
+from support.soak import Soak
+from support.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MIB = 1024 * 1024
+
+
+def resident(broker: BrokerNetwork) -> int:
+    assert broker.process is not None
+    for line in Path(f"/proc/{broker.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+async def works(broker: BrokerNetwork) -> None:
+    (outcome,) = await broker.send("E1", "E2", message(body=b"still here"))
+    assert outcome.taken
+    got = await broker.receive("E2", 1)
+    assert got[-1].endswith(b"still here")
+
+
+async def test_noise_before_and_after_sasl_is_survived(broker: BrokerNetwork, soak: Soak) -> None:
+    chance = random.Random(soak.seed)
+    context = client_context(amqp_credentials(broker.members["E1"], broker.directory.pki.root))
+    headers = (
+        b"",
+        b"AMQP\x03\x01\x00\x00",
+        b"AMQP\x03\x01\x00\x00" + b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3"
+        b"\x08EXTERNAL",
+    )
+    tries = soak.scale(300)
+    for number in range(tries):
+        secure = number % 2 == 0
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", broker.port, ssl=context if secure else None
+            )
+            start = chance.choice(headers)
+            if start.endswith(b"EXTERNAL") and chance.random() < 0.7:
+                start += b"AMQP\x00\x01\x00\x00"
+            size = chance.randrange(1, 400)
+            noise = chance.randbytes(size)
+            if chance.random() < 0.5:
+                noise = (8 + size).to_bytes(4, "big") + b"\x02\x00\x00\x00" + noise
+            writer.write(start + noise)
+            await writer.drain()
+            await asyncio.wait_for(reader.read(200), 0.2)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+    assert not broker.ended
+    await works(broker)
+    soak.report(connections=tries)
+
+
+async def test_a_slow_reader_holds_up_nobody_and_costs_little(tmp_path: Path) -> None:
+    async with broker_network(tmp_path, endpoints=("E1", "E2", "E3")) as broker:
+        connection = await broker.connect("E1")
+        producer = await connection.attach_producer("E2")
+        body = bytes(MIB)
+        for _ in range(80):
+            assert (await producer.send(message(body=body))).taken
+        before = resident(broker)
+        # Grants credit for everything and then reads nothing: the kernel's buffers fill up.
+        inbox = Inbox(accept=False)
+        slow = await broker.connect("E2")
+        await slow.attach_consumer("E2", inbox, credit=100)
+        assert slow.stream is not None
+        slow.stream.pause_reading()
+        (outcome,) = await broker.send("E1", "E3", message(receiver="E3"))
+        assert outcome.taken
+        assert len(await broker.receive("E3", 1)) == 1
+        await asyncio.sleep(1)
+        assert resident(broker) - before < 64 * MIB
+        slow.stream.resume_reading()
+        await eventually(lambda: len(inbox.messages) == 80, 60)
+
+
+async def test_a_silent_client_is_dropped_before_it_has_said_anything(tmp_path: Path) -> None:
+    limits = {"handshake": "1s", "max_connections_per_component": 2, "max_links": 3}
+    async with broker_network(tmp_path, limits=limits) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        first = await broker.connect("E1")
+        await broker.connect("E1")
+        with pytest.raises(LinkRefused, match="amqp:resource-limit-exceeded"):
+            await broker.connect("E1")
+        for _ in range(3):
+            await first.attach_producer("E2")
+        with pytest.raises(LinkRefused, match="amqp:resource-limit-exceeded"):
+            await first.attach_producer("E2")
+
+
+async def test_a_client_that_sends_more_than_its_credit_is_cut_off(broker: BrokerNetwork) -> None:
+    connection = await broker.connect("E1")
+    producer = await connection.attach_producer("E2")
+    outcomes = await asyncio.gather(*(producer.send(message()) for _ in range(2_000)))
+    # A client that keeps to its credit gets everything through, however much it has.
+    assert all(outcome.taken for outcome in outcomes)
+    got = await broker.receive("E2", 2_000, 30)
+    assert len(got) == 2_000

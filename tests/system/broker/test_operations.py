@@ -1,0 +1,148 @@
+"""What an operator sees and does: health, figures, views, reload, orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridpost.core.links import LinkRefused
+from support.broker_process import BrokerNetwork, Inbox, broker_network, message
+from support.fake_directory import FakeDirectory
+from support.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def figure(broker: BrokerNetwork, name: str) -> float:
+    text = (await broker.ask("/metrics")).text
+    lines = [line for line in text.splitlines() if line.startswith(name)]
+    return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+async def test_health_is_a_durable_write(broker: BrokerNetwork) -> None:
+    answer = await broker.ask("/health")
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["ok"] is True
+    assert found["commit_ms"] > 0
+
+
+async def test_figures_count_what_happens(broker: BrokerNetwork) -> None:
+    sent = message(body=b"counted")
+    await broker.send("E1", "E2", sent, sent, message(receiver="E9"))
+    assert await figure(broker, 'gridpost_broker_messages_in_total{outcome="stored"}') == 1
+    assert await figure(broker, 'gridpost_broker_messages_in_total{outcome="duplicate"}') == 1
+    assert await figure(broker, 'gridpost_broker_refused_total{rule="RECEIVER_NOT_QUEUE"}') == 1
+    assert await figure(broker, 'gridpost_broker_queue_messages{queue="E2"}') == 1
+    assert await figure(broker, 'gridpost_broker_queue_age_seconds{queue="E2"}') > 0
+    assert await figure(broker, "gridpost_broker_commit_seconds_count") >= 1
+    inbox = Inbox()
+    connection = await broker.connect("E2")
+    await connection.attach_consumer("E2", inbox, credit=10)
+    async with asyncio.timeout(5):
+        while await figure(broker, 'gridpost_broker_messages_out_total{outcome="delivered"}') < 1:
+            await asyncio.sleep(0.02)
+    assert await figure(broker, "gridpost_broker_connections") == 1
+    connection.close()
+    await connection.lost
+
+
+async def test_the_command_line_shows_queues_and_connections(broker: BrokerNetwork) -> None:
+    connection = await broker.connect("E1")
+    await connection.attach_producer("E2")
+    config = ("--config", str(broker.file))
+    broker.configure()  # with the port that the operations listener has
+    (queue,) = [
+        q for q in (await broker.cli("broker", "queues", *config))["queues"] if q["queue"] == "E2"
+    ]
+    assert (queue["producers"], queue["messages"]) == (1, 0)
+    (shown,) = (await broker.cli("broker", "connections", *config))["connections"]
+    assert (shown["component"], shown["links"]) == ("E1", 1)
+    certificates = (await broker.cli("broker", "certificates", *config))["certificates"]
+    assert [(c["kind"], c["valid"]) for c in certificates] == [("AUTHENTICATION", True)]
+    checked = await broker.cli("check-config", str(broker.file))
+    assert (checked["component"], checked["code"]) == ("broker", "B1")
+    connection.close()
+    await connection.lost
+
+
+async def test_what_a_consumer_rejects_is_kept_for_the_operator(broker: BrokerNetwork) -> None:
+    from gridpost.core.refusal import Refusal, Rule
+
+    await broker.send("E1", "E2", message(body=b"unreadable"))
+    inbox = Inbox(accept=False)
+    connection = await broker.connect("E2")
+    await connection.attach_consumer("E2", inbox, credit=10)
+    await eventually(lambda: inbox.deliveries)
+    inbox.deliveries[0].reject(Refusal(Rule.MALFORMED_XML, "cannot read it"))
+    async with asyncio.timeout(5):
+        while (await broker.queue("E2") or {}).get("held") != 1:
+            await asyncio.sleep(0.02)
+    assert await broker.depth("E2") == 0
+    inbox.accept = True
+    result = await broker.cli("broker", "release", "E2", "--config", str(broker.file))
+    assert result == {"released": 1}
+    await eventually(lambda: len(inbox.messages) == 2)
+    connection.close()
+    await connection.lost
+
+
+@pytest.mark.req("503-10-j", component="broker")
+async def test_a_mistake_in_the_file_changes_nothing_and_is_warned_of(
+    broker: BrokerNetwork,
+) -> None:
+    connection = await broker.connect("E1")
+    broker.configure(restriction={"components": ["not a code!"]})
+    await eventually(lambda: broker.logged("configuration not reloaded"))
+    assert not connection.lost.done()
+    broker.configure(restriction={"components": ["E2"]})
+    await asyncio.wait_for(connection.lost, 10)
+    with pytest.raises(LinkRefused):
+        await broker.connect("E1")
+    broker.configure(restriction={})
+    await eventually(lambda: len(broker.logged("configuration reloaded")) >= 2)
+
+
+@pytest.mark.req("503-5.4-c", component="broker")
+@pytest.mark.req("503-T22-a")
+@pytest.mark.req("503-T22-b")
+async def test_a_new_restriction_is_pushed_to_the_home_directory(broker: BrokerNetwork) -> None:
+    broker.configure(restriction={"components": ["E1", "E2"], "message_types": ["BP*"]})
+
+    def published() -> Any:
+        return broker.directory.others["B1"].restriction
+
+    await eventually(lambda: published() and published().components == {"E1", "E2"}, 15)
+    assert published().message_types == ("BP*",)
+    broker.configure(restriction={})
+    await eventually(lambda: not published().components, 15)
+
+
+async def test_sigterm_ends_in_order(tmp_path: Path) -> None:
+    async with broker_network(tmp_path) as broker:
+        connection = await broker.connect("E1")
+        producer = await connection.attach_producer("E2")
+        sent = [producer.send(message(body=b"%d" % at)) for at in range(300)]
+        await sent[0]
+        stopping = asyncio.create_task(broker.stop())
+        outcomes = await asyncio.gather(*sent)
+        assert await stopping == 0
+        condition, _ = await connection.lost
+        assert condition == "amqp:connection:forced"
+        await broker.start()
+        taken = sum(outcome.taken for outcome in outcomes)
+        assert taken
+        # Exactly what was accepted is there; the rest was given back.
+        assert await broker.depth("E2") == taken
+
+
+async def test_a_broker_that_is_not_registered_does_not_start(tmp_path: Path) -> None:
+    broker = BrokerNetwork(tmp_path, FakeDirectory())
+    with pytest.raises(AssertionError):
+        await broker.start()
+    assert broker.process is not None
+    assert broker.process.returncode == 1
+    assert "gridpost broker register" in str(broker.lines)

@@ -1,0 +1,73 @@
+"""A disk or store that is full: nothing new is taken, what is there still goes out, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gridpost.core.links import OutcomeKind
+from support.broker_process import BrokerNetwork, Inbox, broker_network, message
+
+FULL = "amqp:resource-limit-exceeded"
+MIB = 1024 * 1024
+
+
+async def fill(broker: BrokerNetwork, size: int = 20_000) -> int:
+    """Send until the broker refuses; how many it took."""
+    connection = await broker.connect("E1")
+    producer = await connection.attach_producer("E2")
+    for count in range(2_000):
+        outcome = await producer.send(message(body=b"%06d" % count + bytes(size)))
+        if not outcome.taken:
+            assert outcome.kind is OutcomeKind.REJECTED
+            assert outcome.condition == FULL
+            connection.close()
+            await connection.lost
+            return count
+    raise AssertionError("the broker was never full")
+
+
+async def test_above_the_mark_new_messages_are_refused_and_delivery_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with broker_network(tmp_path, store={"min_free": 0, "max_used": 2 * MIB}) as broker:
+        taken = await fill(broker)
+        assert taken > 10
+        health = await broker.ask("/health")
+        assert health.status_code == 503
+        assert "mark" in health.json()["reason"]
+        got = await broker.receive("E2", taken, 30)
+        assert len(got) == taken
+        # Room is back: the broker takes messages again by itself.
+        async with asyncio.timeout(15):
+            while True:
+                (outcome,) = await broker.send("E1", "E2", message())
+                if outcome.taken:
+                    break
+                await asyncio.sleep(0.1)
+        assert (await broker.ask("/health")).status_code == 200
+
+
+async def test_a_database_that_cannot_grow_loses_nothing(tmp_path: Path) -> None:
+    async with broker_network(tmp_path, store={"min_free": 0, "hard_limit": 3 * MIB}) as broker:
+        taken = await fill(broker)
+        assert taken > 10
+        assert await broker.depth("E2") == taken
+        inbox = Inbox()
+        connection = await broker.connect("E2")
+        await connection.attach_consumer("E2", inbox, credit=50)
+        async with asyncio.timeout(60):
+            while await broker.depth("E2") > 0:
+                await asyncio.sleep(0.05)
+        assert len(inbox.messages) == taken
+        (outcome,) = await broker.send("E1", "E2", message(body=b"room again"))
+        assert outcome.taken
+
+
+async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path: Path) -> None:
+    async with broker_network(tmp_path, store={"min_free": 0, "hard_limit": 3 * MIB}) as broker:
+        taken = await fill(broker)
+        await broker.kill()
+        await broker.start()
+        got = await broker.receive("E2", taken, 60)
+        assert len(set(got)) == taken

@@ -1,0 +1,183 @@
+"""The HTTPS client against real servers: what it shows, whom it believes, and which URL it takes."""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from gridpost.core.certificate import CertificateKind
+from gridpost.core.https import HttpRequest
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.https import ClientTls, HttpsClient, ServerTls, Timeouts, serve
+from gridpost.transports.https.tls import ClientCertificate, server_context
+from support.https import Echo, Proxy, credentials, listening, live, live_pki
+
+GET = HttpRequest("GET", "/api/v1/components", b"<query/>")
+POST = HttpRequest("POST", "/api/v1/registrations", b"<request/>")
+
+
+def client(proxy: str = "", timeouts: Timeouts | None = None) -> HttpsClient:
+    return HttpsClient(ClientTls(lambda: live("E1")), proxy=proxy, timeouts=timeouts)
+
+
+def anybody(chain: Sequence[bytes]) -> None:
+    assert chain
+
+
+def nobody(chain: Sequence[bytes]) -> None:
+    raise Refusal(Rule.CERTIFICATE_NOT_OF_COMPONENT, "not the one that was dialled")
+
+
+def tls(code: str = "CD-1") -> ServerTls:
+    return ServerTls(lambda: live(code))
+
+
+async def test_a_get_carries_its_body_and_both_sides_show_their_chain() -> None:
+    app = Echo()
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        answer = await client().request(GET, urls=[url], authorise=anybody)
+    assert (answer.status, answer.body) == (200, b"<echo><query/></echo>")
+    assert (answer.url, answer.chain) == (url, live("CD-1").chain)
+    assert app.seen == [("GET", "/api/v1/components", b"<query/>")]
+    assert app.chains == [live("E1").chain]
+
+
+class Recorder:
+    """Takes a TLS connection and writes down every byte that comes through it."""
+
+    def __init__(self) -> None:
+        self.bytes = b""
+        self.sent: list[list[bytes]] = []
+        self.closed = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("ssl_object")._sslobj
+        self.sent.append([c.public_bytes(2) for c in peer.get_unverified_chain()])
+        try:
+            self.bytes += await reader.read()
+        except (OSError, ssl.SSLError):
+            pass
+        finally:
+            self.closed.set()
+            writer.close()
+
+
+async def test_not_a_byte_of_the_request_leaves_for_a_server_that_is_not_the_one_dialled() -> None:
+    recorder = Recorder()
+    context = server_context(live("CD-2"), ClientCertificate.REQUIRED)
+    async with listening(recorder, context) as port:
+        with pytest.raises(Refusal) as caught:
+            await client().request(POST, urls=[f"https://127.0.0.1:{port}"], authorise=nobody)
+        await asyncio.wait_for(recorder.closed.wait(), 10)
+    assert caught.value.rule is Rule.CERTIFICATE_NOT_OF_COMPONENT
+    assert recorder.bytes == b""
+    # 503 cl. 8.4.1: the own certificate, then the INTEGRATED CA.
+    assert recorder.sent == [list(live("E1").chain)]
+
+
+async def test_a_server_of_another_root_is_not_trusted() -> None:
+    other = credentials(live_pki("CD-1", "OTHER").component("CD-1"), live_pki().root)
+    app = Echo()
+    async with serve(app, "127.0.0.1", 0, ServerTls(lambda: other)) as server:
+        with pytest.raises(Refusal) as caught:
+            await client().request(
+                GET, urls=[f"https://127.0.0.1:{server.port}"], authorise=anybody
+            )
+    assert caught.value.rule is Rule.CHAIN_NOT_TRUSTED
+    assert app.seen == []
+
+
+async def test_an_installation_certificate_serves_nobody() -> None:
+    pki = live_pki()
+    me = pki.component("CD-1", [CertificateKind.AUTHENTICATION], key_name="CD-1 installation")
+    shown = credentials(me)
+    forged = type(shown)(
+        (pki.installation("CD-1"), pki.integrated_ca), shown.private_key, shown.roots
+    )
+    with pytest.raises(Refusal, match="cannot be used"):
+        server_context(forged, ClientCertificate.REQUIRED)  # another key: refused at the start
+
+
+async def test_plain_http_urls_are_refused_before_anything_is_dialled() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as port:
+        with pytest.raises(Refusal, match="no https URL"):
+            await client().request(GET, urls=[f"http://127.0.0.1:{port}"], authorise=anybody)
+    assert not recorder.closed.is_set()
+
+
+async def test_the_secondary_url_serves_when_the_primary_is_down_and_is_remembered() -> None:
+    app = Echo()
+    dialled: list[int] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.append(1)
+        writer.close()
+
+    async with listening(refuse) as dead, serve(app, "127.0.0.1", 0, tls()) as server:
+        caller = client()
+        urls = [f"https://127.0.0.1:{dead}", f"https://127.0.0.1:{server.port}"]
+        for _ in range(3):
+            answer = await caller.request(GET, urls=urls, authorise=anybody)
+            assert answer.url == urls[1]
+    assert len(app.seen) == 3
+    assert len(dialled) == 1
+
+
+async def test_a_post_that_may_have_arrived_is_not_sent_again() -> None:
+    app = Echo()
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["extensions"]["tls"]["connection"].close()
+
+    async with serve(cut, "127.0.0.1", 0, tls()) as first, serve(app, "127.0.0.1", 0, tls()) as two:
+        urls = [f"https://127.0.0.1:{first.port}", f"https://127.0.0.1:{two.port}"]
+        with pytest.raises(Refusal) as caught:
+            await client().request(POST, urls=urls, authorise=anybody)
+        assert caught.value.rule is Rule.UNREACHABLE
+        assert app.seen == []
+        assert (await client().request(GET, urls=urls, authorise=anybody)).url == urls[1]
+
+
+async def test_a_silent_server_is_given_up() -> None:
+    app = Echo()
+    app.hold.clear()
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        caller = client(timeouts=Timeouts(connect=5, exchange=0.3))
+        with pytest.raises(Refusal, match="no answer within"):
+            await caller.request(GET, urls=[f"https://127.0.0.1:{server.port}"], authorise=anybody)
+        app.hold.set()
+
+
+async def test_an_answer_larger_than_the_limit_is_refused() -> None:
+    async with serve(Echo(), "127.0.0.1", 0, tls()) as server:
+        caller = HttpsClient(ClientTls(lambda: live("E1")), max_answer=10)
+        with pytest.raises(Refusal) as caught:
+            await caller.request(GET, urls=[f"https://127.0.0.1:{server.port}"], authorise=anybody)
+    assert caught.value.rule is Rule.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5"])
+async def test_a_proxy_leads_to_the_server_and_the_server_is_still_judged(scheme: str) -> None:
+    proxy = Proxy()
+    app = Echo()
+    async with listening(proxy) as port, serve(app, "127.0.0.1", 0, tls()) as server:
+        caller = client(f"{scheme}://127.0.0.1:{port}")
+        url = f"https://127.0.0.1:{server.port}"
+        answer = await caller.request(GET, urls=[url], authorise=anybody)
+        assert answer.body == b"<echo><query/></echo>"
+        assert answer.chain == live("CD-1").chain
+        with pytest.raises(Refusal, match="not the one"):
+            await caller.request(GET, urls=[url], authorise=nobody)
+    assert proxy.targets == [f"127.0.0.1:{server.port}"] * 2
+    assert len(app.seen) == 1
+
+
+@pytest.mark.parametrize("url", ["https://p:1", "p:1", "socks4://p:1", "http://p"])
+def test_a_proxy_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(Refusal, match="a proxy is given as"):
+        client(url)
