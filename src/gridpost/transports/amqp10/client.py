@@ -183,8 +183,8 @@ class ClientConnection(AmqpConnection):
             self._feed(bytes(self._sasl.rest))
 
     def _on_open(self) -> None:
-        assert self._engine is not None
-        properties = read_value(lib.pn_connection_remote_properties(self._engine.connection))
+        assert self.engine is not None
+        properties = read_value(lib.pn_connection_remote_properties(self.engine.connection))
         if isinstance(properties, Map) and any(key == _FAILED for key, _ in properties.pairs):
             # The OPEN of a peer that refuses us: its CLOSE, with the reason, follows.
             return
