@@ -45,6 +45,8 @@ class AmqpConnection:
         self.stream: Stream | None = None
         self.engine: Engine | None = None
         self.sessions: set[Any] = set()
+        self.peer_done = False
+        """The peer has closed, or said something after which nothing can be understood."""
         self.output = Output(self)
         self.touch = self.output.touch
         self._container = container
@@ -116,11 +118,17 @@ class AmqpConnection:
             self._reason = self._reason or (render(refusal) if refusal else None)
             self._drop()
             return
+        engine = self.engine
         if refusal is not None:
-            set_condition(lib.pn_connection_condition(self.engine.connection), *render(refusal))
             self._reason = self._reason or render(refusal)
+            set_condition(lib.pn_connection_condition(engine.connection), *render(refusal))
+            if lib.pn_connection_state(engine.connection) & lib.PN_REMOTE_UNINIT:
+                # Proton withholds CLOSE until the peer has sent OPEN, unless the transport failed.
+                set_condition(lib.pn_transport_condition(engine.transport), *render(refusal))
+                lib.pn_transport_close_tail(engine.transport)
+                self.peer_done = True
         # A peer that has not had our OPEN gets it now: CLOSE without OPEN is no AMQP.
-        lib.pn_connection_open(self.engine.connection)
+        lib.pn_connection_open(engine.connection)
         self._shut()
 
     def abort(self) -> None:
@@ -303,6 +311,7 @@ class AmqpConnection:
         assert self.engine is not None
         said = condition_of(lib.pn_connection_remote_condition(self.engine.connection))
         self._reason = self._reason or said or ("gridpost:closed-by-peer", "")
+        self.peer_done = True
         if not self._closing:
             self._shut()
 
@@ -310,6 +319,7 @@ class AmqpConnection:
         assert self.engine is not None
         said = condition_of(lib.pn_transport_condition(self.engine.transport))
         self._reason = self._reason or said
+        self.peer_done = True
         log.info(
             "protocol error",
             extra={"reason": said, "identity": self.identity, "peer": self.peer.address},
@@ -319,6 +329,7 @@ class AmqpConnection:
 
     def _tail_closed(self, event: Any) -> None:
         """Proton reads no more. After a frame that it cannot dispatch it does not say why."""
+        self.peer_done = True
         if not self._closing:
             self.close(Refusal(Rule.AMQP_PROTOCOL, "a frame that is not AMQP 1.0"))
 

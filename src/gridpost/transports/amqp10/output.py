@@ -85,7 +85,8 @@ class Output:
             got = self._write(engine, stream)
             connection.dispatch()
             if got == END_OF_STREAM:
-                stream.close()
+                if connection.peer_done:
+                    stream.close()
             elif self.starved or self.waiting:
                 self._count(connection)
         except Exception as error:
