@@ -182,10 +182,11 @@ async def test_a_peer_that_is_turned_away_learns_why(setup: Any) -> None:
         raise Refusal(Rule.PEER_NOT_ALLOWED, "this broker does not admit E1")
 
     setup.broker.on_admit = refuse
-    connection = await setup.client().connect()
-    condition, description = await connection.lost
-    assert condition == "amqp:unauthorized-access"
-    assert description.startswith("this broker does not admit E1 [PEER_NOT_ALLOWED ")
+    with pytest.raises(LinkRefused) as refused:
+        await setup.client().connect()
+    assert refused.value.condition == "amqp:unauthorized-access"
+    described = "this broker does not admit E1 [PEER_NOT_ALLOWED "
+    assert refused.value.description.startswith(described)
     assert setup.server.connections() == []
 
 
@@ -263,10 +264,9 @@ class TestLimits:
     async def test_a_component_has_a_limited_number_of_connections(self, setup: Any) -> None:
         await setup.connect("E1")
         await setup.connect("E1")
-        third = await setup.client("E1").connect()
-        condition, description = await third.lost
-        assert condition == "amqp:resource-limit-exceeded"
-        assert "E1 has 2 connections already" in description
+        with pytest.raises(LinkRefused, match="E1 has 2 connections already") as refused:
+            await setup.client("E1").connect()
+        assert refused.value.condition == "amqp:resource-limit-exceeded"
         await setup.connect("E2")
 
     async def test_connections_have_a_limit_in_total(self, setup: Any) -> None:

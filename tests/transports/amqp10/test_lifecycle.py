@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from gridpost.core.links import LinkRefused, OutcomeKind, ReceivedDelivery
+from gridpost.core.links import LinkRefused, OutcomeKind, Peer, ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10 import AmqpLimits
 from gridpost.transports.amqp10.engine import lib, set_condition
-from support.amqp_frames import RawPeer, open_
+from support.amqp_frames import CLOSE, SASL_HEADER, RawPeer, condition, frame, open_
 from support.waiting import eventually
 
 TAKEN = OutcomeKind.ACCEPTED
@@ -52,6 +53,35 @@ async def test_a_peer_that_does_not_answer_close_is_cut(setup: Any) -> None:
     await eventually(lambda: setup.server.connections())
     setup.server.close_identity("E1", Refusal(Rule.PEER_UNKNOWN, "gone"))
     await eventually(lambda: not setup.server.connections(), 3)
+    await peer.close()
+
+
+@pytest.mark.parametrize("fault", ["refused", "protocol", "header"])
+async def test_a_peer_that_goes_on_talking_still_gets_to_read_the_reason(
+    setup: Any, fault: str
+) -> None:
+    """A socket that is closed with something unread makes TCP drop what the peer has not read."""
+
+    async def refuse(peer: Peer) -> None:
+        raise Refusal(Rule.PEER_NOT_ALLOWED, "not you")
+
+    peer = RawPeer(*await setup.raw())
+    if fault == "header":
+        await peer.say(b"AMQP\x00\x00\x09\x01")
+    else:
+        if fault == "refused":
+            setup.broker.on_admit = refuse
+        await peer.greet()
+        await peer.say(open_() if fault == "refused" else frame(b"\x00\x53\x7f\x45"))
+    for _ in range(5):
+        await asyncio.sleep(0.02)
+        with contextlib.suppress(ConnectionError):  # the server may have hung up
+            await peer.say(frame(b"") * 1_000)
+    if fault == "header":
+        assert await peer.reader.readexactly(8) == SASL_HEADER
+    else:
+        expected = "unauthorized-access" if fault == "refused" else "connection:framing-error"
+        assert condition((await peer.expect(CLOSE))[0]) == f"amqp:{expected}"
     await peer.close()
 
 
@@ -139,8 +169,8 @@ async def test_the_end_of_its_session_by_the_server_ends_a_client_with_the_reaso
     """Some brokers refuse a link by ending the session it came on."""
     connection = await setup.connect()
     server_side = next(iter(setup.server._connections))
-    await eventually(lambda: server_side._sessions)
-    (session,) = server_side._sessions
+    await eventually(lambda: server_side.sessions)
+    (session,) = server_side.sessions
     set_condition(lib.pn_session_condition(session), "amqp:invalid-field", "unknown destination")
     lib.pn_session_close(session)
     server_side.touch()

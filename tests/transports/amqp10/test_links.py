@@ -139,11 +139,11 @@ async def test_outcomes_of_one_turn_are_one_frame(setup: Any) -> None:
     sent = [producer.send(b"x") for _ in range(200)]
     await eventually(lambda: len(held) == 200)
     server_side = next(iter(setup.server._connections))
-    before = lib.pn_transport_get_frames_output(server_side._engine.transport)
+    before = lib.pn_transport_get_frames_output(server_side.engine.transport)
     for delivery in held:
         delivery.accept()
     await asyncio.gather(*sent)
-    frames = lib.pn_transport_get_frames_output(server_side._engine.transport) - before
+    frames = lib.pn_transport_get_frames_output(server_side.engine.transport) - before
     assert frames == 1
 
 

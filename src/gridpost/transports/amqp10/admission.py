@@ -104,8 +104,8 @@ class ServerConnection(AmqpConnection):
         self._on_octets(b"")
 
     def _on_open(self) -> None:
-        assert self._engine is not None
-        connection = self._engine.connection
+        assert self.engine is not None
+        connection = self.engine.connection
         if not lib.pn_connection_state(connection) & lib.PN_LOCAL_UNINIT:
             raise Refusal(Rule.AMQP_PROTOCOL, "OPEN came twice")
         if self._refusal is not None:
@@ -182,7 +182,7 @@ class ServerConnection(AmqpConnection):
         if coordinator is None:
             raise Refusal(Rule.NOT_OFFERED, "transactions are not offered")
         answer(pn, link.max_message_size)
-        link.started(CoordinatorLink(coordinator, self._fail))
+        link.started(CoordinatorLink(coordinator, self.fail))
 
     def _refuse(self, link: Link, pn: Any, refusal: Refusal) -> None:
         self.note(refusal)
@@ -215,7 +215,7 @@ class ServerConnection(AmqpConnection):
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            self.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _on_closed(self) -> None:
         self._server.count_out(self)

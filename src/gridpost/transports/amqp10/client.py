@@ -161,7 +161,7 @@ class ClientConnection(AmqpConnection):
             self._reason = render(refusal)
             self.close(refusal)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         else:
             self.stream.write(self._sasl.start())
 
@@ -179,12 +179,12 @@ class ClientConnection(AmqpConnection):
             self._session = lib.pn_session(engine.connection)
             lib.pn_session_set_incoming_capacity(self._session, self.limits.session_window)
             lib.pn_session_open(self._session)
-            self._sessions.add(self._session)
+            self.sessions.add(self._session)
             self._feed(bytes(self._sasl.rest))
 
     def _on_open(self) -> None:
-        assert self._engine is not None
-        properties = read_value(lib.pn_connection_remote_properties(self._engine.connection))
+        assert self.engine is not None
+        properties = read_value(lib.pn_connection_remote_properties(self.engine.connection))
         if isinstance(properties, Map) and any(key == _FAILED for key, _ in properties.pairs):
             # The OPEN of a peer that refuses us: its CLOSE, with the reason, follows.
             return
@@ -267,7 +267,7 @@ class ClientConnection(AmqpConnection):
                 future.set_exception(LinkRefused(*(condition or ("amqp:detached", ""))))
 
     def _live_session(self) -> Any:
-        if self._closing or self._session is None or self._session not in self._sessions:
+        if self._closing or self._session is None or self._session not in self.sessions:
             self._raise_lost()
         return self._session
 

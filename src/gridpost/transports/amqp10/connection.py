@@ -1,8 +1,4 @@
-"""One AMQP connection: drives proton between the stream below and the links above.
-
-Everything that changes proton's state calls `touch`; output is then made once, at the end of the
-turn of the event loop, so that a thousand settlements become a few frames and one write.
-"""
+"""One AMQP connection: what proton reports goes to the links, and how connections open and end."""
 
 from __future__ import annotations
 
@@ -14,9 +10,6 @@ from gridpost.core.links import Peer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10.conditions import render
 from gridpost.transports.amqp10.engine import (
-    BUFFERS,
-    END_OF_STREAM,
-    OUTPUT,
     Engine,
     condition_of,
     lib,
@@ -24,6 +17,7 @@ from gridpost.transports.amqp10.engine import (
 )
 from gridpost.transports.amqp10.limits import AmqpLimits, Ledger
 from gridpost.transports.amqp10.link import Link
+from gridpost.transports.amqp10.output import Output
 from gridpost.transports.amqp10.receiver import Receiver
 from gridpost.transports.amqp10.sender import Sender
 from gridpost.transports.amqp10.stream import Stream
@@ -47,22 +41,17 @@ class AmqpConnection:
         self.undecided_octets = 0
         """Of complete messages; the rest of the ledger is half-received ones."""
         self.stalled = False
-        self.output_waiting = 0
-        self.thirsty: set[Receiver] = set()
-        """Links that may be due for more credit."""
-        self.portioned: set[Sender] = set()
-        """Links with a message of which proton has not been given everything."""
-        self.starved: set[Sender] = set()
-        """Links that would send but for what waits to be written."""
+        """Something was not read for want of room."""
         self.stream: Stream | None = None
-        self._unanswered = 0
-        """Links and sessions that the peer ended, and whose end from us is not written yet."""
+        self.engine: Engine | None = None
+        self.sessions: set[Any] = set()
+        self.peer_done = False
+        """The peer has closed, or said something after which nothing can be understood."""
+        self.output = Output(self)
+        self.touch = self.output.touch
         self._container = container
         self._loop = asyncio.get_running_loop()
-        self._engine: Engine | None = None
         self._links: dict[Any, Link] = {}
-        self._sessions: set[Any] = set()
-        self._touched = False
         self._dispatching = False
         self._closing = False
         self._closed = False
@@ -95,15 +84,15 @@ class AmqpConnection:
 
     def stream_data(self, octets: memoryview) -> None:
         try:
-            if self._engine is None:
+            if self.engine is None:
                 self._on_octets(octets)
             else:
                 self._feed(octets)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def stream_writable(self) -> None:
-        self._flush()
+        self.output.flush()
 
     def stream_lost(self, error: Exception | None) -> None:
         if error is not None and self._reason is None:
@@ -113,10 +102,10 @@ class AmqpConnection:
     # ------------------------------------------------------------ opening and closing
 
     def _start_engine(self, *, server: bool, hostname: str = "") -> Engine:
-        self._engine = Engine(
+        self.engine = Engine(
             server=server, container=self._container, hostname=hostname, limits=self.limits
         )
-        return self._engine
+        return self.engine
 
     def close(self, refusal: Refusal | None = None) -> None:
         """CLOSE, with the reason when there is one. The peer gets a while to answer."""
@@ -124,16 +113,22 @@ class AmqpConnection:
             return
         if refusal is not None:
             self.note(refusal)
-        if self._engine is None:
+        if self.engine is None:
             self._closing = True
             self._reason = self._reason or (render(refusal) if refusal else None)
             self._drop()
             return
+        engine = self.engine
         if refusal is not None:
-            set_condition(lib.pn_connection_condition(self._engine.connection), *render(refusal))
             self._reason = self._reason or render(refusal)
+            set_condition(lib.pn_connection_condition(engine.connection), *render(refusal))
+            if lib.pn_connection_state(engine.connection) & lib.PN_REMOTE_UNINIT:
+                # Proton withholds CLOSE until the peer has sent OPEN, unless the transport failed.
+                set_condition(lib.pn_transport_condition(engine.transport), *render(refusal))
+                lib.pn_transport_close_tail(engine.transport)
+                self.peer_done = True
         # A peer that has not had our OPEN gets it now: CLOSE without OPEN is no AMQP.
-        lib.pn_connection_open(self._engine.connection)
+        lib.pn_connection_open(engine.connection)
         self._shut()
 
     def abort(self) -> None:
@@ -165,10 +160,10 @@ class AmqpConnection:
 
     def _shut(self) -> None:
         """Our CLOSE goes out; links end now, whatever the peer does."""
-        assert self._engine is not None
+        assert self.engine is not None
         self._closing = True
         self._end_links()
-        lib.pn_connection_close(self._engine.connection)
+        lib.pn_connection_close(self.engine.connection)
         self._set_timer(self.limits.close_seconds, self._drop)
         self.touch()
 
@@ -176,7 +171,7 @@ class AmqpConnection:
         if self.stream is not None:
             self.stream.close()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Something went wrong on this connection: a refusal is the peer's fault, the rest ours."""
         if self._closing or self._closed:
             if not isinstance(error, Refusal):
@@ -214,27 +209,27 @@ class AmqpConnection:
                 log.error("failed to detach", exc_info=error)
 
     def _free(self) -> None:
-        engine, self._engine = self._engine, None
+        engine, self.engine = self.engine, None
         for link in self._links.values():
             link.gone()
         self._links.clear()
-        self._sessions.clear()
+        self.sessions.clear()
         if engine is not None:
             engine.free()
 
     # ------------------------------------------------------------ input
 
     def _feed(self, octets: bytes | memoryview) -> None:
-        engine = self._engine
+        engine = self.engine
         if engine is None:
             return
         engine.push(octets)
-        self._dispatch()
+        self.dispatch()
         self.touch()
 
-    def _dispatch(self) -> None:
+    def dispatch(self) -> None:
         """Hand every event of proton to whom it concerns."""
-        engine = self._engine
+        engine = self.engine
         if engine is None or self._dispatching:
             return
         self._dispatching = True
@@ -264,7 +259,7 @@ class AmqpConnection:
             # What is left in the collector is of no interest any more, but must not be seen again.
             while pop(collector):
                 pass
-            self._fail(error)
+            self.fail(error)
         finally:
             self._dispatching = False
 
@@ -274,8 +269,8 @@ class AmqpConnection:
 
     def _session_open(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        self._sessions.add(session)
-        if len(self._sessions) > self.limits.max_sessions:
+        self.sessions.add(session)
+        if len(self.sessions) > self.limits.max_sessions:
             raise Refusal(Rule.LIMIT_EXCEEDED, "too many sessions")
         if lib.pn_session_state(session) & lib.PN_LOCAL_UNINIT:
             lib.pn_session_set_incoming_capacity(session, self.limits.session_window)
@@ -283,14 +278,14 @@ class AmqpConnection:
 
     def _session_close(self, event: Any) -> None:
         session = lib.pn_event_session(event)
-        if session not in self._sessions:
+        if session not in self.sessions:
             return
-        self._sessions.discard(session)
+        self.sessions.discard(session)
         for pn, link in list(self._links.items()):
             if link.session == session:
                 link.gone()  # freed with its session
                 self._unlink(pn)
-        self._unlink(None)
+        self.output.owes_answer()
         lib.pn_session_close(session)
         lib.pn_session_free(session)
 
@@ -313,16 +308,18 @@ class AmqpConnection:
         self._link_close(event)
 
     def _remote_close(self, event: Any) -> None:
-        assert self._engine is not None
-        said = condition_of(lib.pn_connection_remote_condition(self._engine.connection))
+        assert self.engine is not None
+        said = condition_of(lib.pn_connection_remote_condition(self.engine.connection))
         self._reason = self._reason or said or ("gridpost:closed-by-peer", "")
+        self.peer_done = True
         if not self._closing:
             self._shut()
 
     def _transport_error(self, event: Any) -> None:
-        assert self._engine is not None
-        said = condition_of(lib.pn_transport_condition(self._engine.transport))
+        assert self.engine is not None
+        said = condition_of(lib.pn_transport_condition(self.engine.transport))
         self._reason = self._reason or said
+        self.peer_done = True
         log.info(
             "protocol error",
             extra={"reason": said, "identity": self.identity, "peer": self.peer.address},
@@ -332,6 +329,7 @@ class AmqpConnection:
 
     def _tail_closed(self, event: Any) -> None:
         """Proton reads no more. After a frame that it cannot dispatch it does not say why."""
+        self.peer_done = True
         if not self._closing:
             self.close(Refusal(Rule.AMQP_PROTOCOL, "a frame that is not AMQP 1.0"))
 
@@ -339,75 +337,8 @@ class AmqpConnection:
         self._links[pn] = link
 
     def _unlink(self, pn: Any) -> None:
-        """Proton keeps the object until our DETACH is written: a peer may not make many of them
-        while it does not read."""
         self._links.pop(pn, None)
-        self._unanswered += 1
-        if self._unanswered > 4 * self.limits.max_links:
-            self.abort()
-
-    # ------------------------------------------------------------ output
-
-    def touch(self) -> None:
-        if not self._touched:
-            self._touched = True
-            self._loop.call_soon(self._flush)
-
-    @property
-    def output_full(self) -> bool:
-        return (
-            self.output_waiting >= self.limits.write_high_water
-            or self.stream is None
-            or not self.stream.writable
-        )
-
-    def _flush(self) -> None:
-        self._touched = False
-        try:
-            if self._engine is not None and self.stream is not None:
-                self._write_output(self._engine, self.stream)
-        except Exception as error:
-            self._fail(error)
-
-    def _write_output(self, engine: Engine, stream: Stream) -> None:
-        """Write what proton has to say, as far as the socket takes it."""
-        if self.stalled:
-            self._read_stalled()
-        elif self.thirsty:
-            for link in self.thirsty:
-                link.grant()
-            self.thirsty.clear()
-        transport, output, view = engine.transport, BUFFERS.output, BUFFERS.output_view
-        peek, pop = lib.pn_transport_peek, lib.pn_transport_pop
-        filled, got = 0, 1
-        while stream.writable:
-            got = peek(transport, output + filled, OUTPUT - filled)
-            if got > 0:
-                pop(transport, got)
-                filled += got
-                if filled == OUTPUT:
-                    stream.write(view)
-                    filled = 0
-            elif not self._send_portions():
-                break
-        if filled:
-            stream.write(view[:filled])
-        if got <= 0:
-            self._unanswered = 0
-        self._dispatch()
-        if got == END_OF_STREAM:
-            stream.close()
-        elif self.starved or self.output_waiting:
-            self.output_waiting = sum(map(lib.pn_session_outgoing_bytes, self._sessions))
-            if self.starved and not self.output_full:
-                links, self.starved = self.starved, set()
-                for starving in links:
-                    starving.notify()
-
-    def _send_portions(self) -> bool:
-        """True: some link gave proton more to write."""
-        given = [link.send_portion() for link in tuple(self.portioned)]
-        return True in given
+        self.output.owes_answer()
 
     # ------------------------------------------------------------ too much input
 
@@ -418,7 +349,10 @@ class AmqpConnection:
             return
         self.stalled = True
 
-    def _read_stalled(self) -> None:
+    def before_output(self) -> None:
+        """Decisions of this turn may have made room for what was left unread."""
+        if not self.stalled:
+            return
         self.stalled = False
         receivers = [link for link in self._links.values() if isinstance(link, Receiver)]
         for link in receivers:
@@ -437,14 +371,14 @@ class AmqpConnection:
     def _tick(self) -> None:
         """Heartbeats of ours, and whether the peer's still come (AMQP 2.4.5)."""
         self._timer = None
-        if self._engine is None or self._closing:
+        if self.engine is None or self._closing:
             return
         now = int(self._loop.time() * 1000)
-        due = lib.pn_transport_tick(self._engine.transport, now)
-        self._dispatch()
+        due = lib.pn_transport_tick(self.engine.transport, now)
+        self.dispatch()
         if due and not self._closing:
             self._set_timer(max(0.01, (due - now) / 1000), self._tick)
-        self._flush()
+        self.output.flush()
 
 
 _HANDLERS: Final = {

@@ -157,7 +157,7 @@ class Receiver(Link):
 
     def resume(self) -> None:
         self._paused = False
-        self.connection.thirsty.add(self)
+        self.connection.output.thirsty.add(self)
         self.connection.touch()
 
     def grant(self) -> None:
@@ -277,12 +277,12 @@ class Receiver(Link):
         connection = self.connection
         connection.undecided_octets -= size
         connection.ledger.add(-size)
-        connection.thirsty.add(self)
+        connection.output.thirsty.add(self)
         connection.touch()
 
     def _ended(self) -> None:
         handler, self._handler = self._handler, None
-        self.connection.thirsty.discard(self)
+        self.connection.output.thirsty.discard(self)
         self._drop_parts()
         for delivery, received in self.open.items():
             received.forget()

@@ -96,8 +96,8 @@ class Sender(Link):
         room = min(self._credit, self._limit - len(self.open))
         if room <= 0 or not self.live:
             return 0
-        if self._parts or self.connection.output_full:
-            self.connection.starved.add(self)
+        if self._parts or self.connection.output.full:
+            self.connection.output.starved.add(self)
             return 0
         return room
 
@@ -148,11 +148,11 @@ class Sender(Link):
                     pn, part if type(part) is bytes else ffi.from_buffer(part), len(part)
                 )
             lib.pn_link_advance(pn)
-            connection.output_waiting += size
+            connection.output.waiting += size
         else:
             self._parts = [memoryview(part).cast("B") for part in octets if len(part)]
             sent.begun = False
-            connection.portioned.add(self)
+            connection.output.portioned.add(self)
         connection.touch()
         return sent
 
@@ -160,7 +160,7 @@ class Sender(Link):
         """Give proton the next portion if it has written the last one; False: it has not."""
         pn = self._pn
         if pn is None or not self._parts:
-            self.connection.portioned.discard(self)
+            self.connection.output.portioned.discard(self)
             return False
         if lib.pn_session_outgoing_bytes(self.session):
             return False
@@ -177,7 +177,7 @@ class Sender(Link):
                 self._parts[0] = part[len(piece) :]
         if not self._parts:
             lib.pn_link_advance(pn)
-            self.connection.portioned.discard(self)
+            self.connection.output.portioned.discard(self)
         return True
 
     # ------------------------------------------------------------ outcomes
@@ -207,12 +207,12 @@ class Sender(Link):
         """One delivery less; the handler may have waited for that."""
         self.connection.touch()
         if len(self.open) + 1 == self._limit and self._credit > 0:
-            self.connection.starved.add(self)
+            self.connection.output.starved.add(self)
 
     def _ended(self) -> None:
         handler, self._handler = self._handler, None
-        self.connection.portioned.discard(self)
-        self.connection.starved.discard(self)
+        self.connection.output.portioned.discard(self)
+        self.connection.output.starved.discard(self)
         if self._parts and self._pn is not None:
             # AMQP 2.6.14. Closing alone would let what was sent so far pass for the whole message.
             lib.pn_delivery_abort(lib.pn_link_current(self._pn))

@@ -169,7 +169,11 @@ class Stream(asyncio.BufferedProtocol):
                 self._decrypt()
 
     def close(self) -> None:
-        """Write what is written, say goodbye, and leave even if the peer does not read it."""
+        """Write what is written, say goodbye, and leave when the peer has hung up, or after a while.
+
+        To leave at once, with something of the peer's unread, would make TCP drop what it has not
+        read of ours: the reason why it was refused.
+        """
         if self._closing or self._transport is None:
             return
         if self._object is not None and self._ready:
@@ -177,8 +181,14 @@ class Stream(asyncio.BufferedProtocol):
             with contextlib.suppress(ssl.SSLError):
                 self._object.unwrap()
             self._put(self._outgoing.read())
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        assert self._transport is not None
         self._closing = True
-        self._transport.close()
+        self._transport.resume_reading()
+        with contextlib.suppress(OSError):  # it may be gone already
+            self._transport.write_eof()
         self._abort = self._loop.call_later(self._close_seconds, self._transport.abort)
 
     def abort(self) -> None:
@@ -245,6 +255,4 @@ class Stream(asyncio.BufferedProtocol):
             return
         self._error = error
         self._put(self._outgoing.read())
-        self._closing = True
-        self._transport.close()
-        self._abort = self._loop.call_later(self._close_seconds, self._transport.abort)
+        self._hang_up()
