@@ -1,6 +1,7 @@
 """How fast the embedded store takes messages, beside a plain log that syncs as often.
 
-A put is one `run` that stores a message with 3,000 bytes of content and a signature of usual size.
+A put stores a message with 3,000 bytes of content and a signature of usual size. Batched, 100 of them
+are one work; concurrent, 100 callers put one each and share a commit without knowing of each other.
 The yardstick appends the same contents to a file and calls fdatasync after each batch: nothing that
 keeps messages durably can be faster. Store and log take turns, so that both see the same disk.
 """
@@ -63,7 +64,7 @@ def _disk() -> str | None:
 
 async def _measure(folder: Path) -> Measurement:
     content = os.urandom(CONTENT_SIZE)
-    batched, in_one, accepted, logged, alone, logged_alone = [], [], [], [], [], []
+    batched, concurrent, accepted, logged, alone, logged_alone = [], [], [], [], [], []
     store = SqliteStore.open(folder / "store", "BENCH")
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -71,9 +72,9 @@ async def _measure(folder: Path) -> Measurement:
         for _ in range(ROUNDS):
             logged.append(_append(log, content, BATCH))
             puts = [_put(_entry(), content) for _ in range(BATCH)]
-            batched.append(await _together(store, puts))
+            batched.append(await _together(store, [_all(puts)]))
             puts = [_put(_entry(), content) for _ in range(BATCH)]
-            in_one.append(await _together(store, [_all(puts)]))
+            concurrent.append(await _together(store, puts))
             accepts = [_accept(_entry(), content) for _ in range(BATCH)]
             accepted.append(await _together(store, accepts))
         for _ in range(SINGLES):
@@ -84,8 +85,10 @@ async def _measure(folder: Path) -> Measurement:
         await store.close()
     figures = {
         "batched_puts_per_s": _rate(batched),
-        "puts_of_one_work_per_s": _rate(in_one),
-        "batched_accepted_messages_per_s": _rate(accepted),
+        "batched_puts_best_per_s": BATCH / min(batched),
+        "concurrent_puts_per_s": _rate(concurrent),
+        "concurrent_puts_best_per_s": BATCH / min(concurrent),
+        "concurrent_accepts_per_s": _rate(accepted),
         "fsync_log_appends_per_s": _rate(logged),
         "single_put_p50_ms": median(alone) * 1000,
         "single_put_p99_ms": quantiles(alone, n=100)[98] * 1000,
@@ -95,6 +98,7 @@ async def _measure(folder: Path) -> Measurement:
         {name: round(value, 3) for name, value in figures.items()},
         {
             "batched_puts_of_fsync_log": round(_rate(batched) / _rate(logged), 3),
+            "concurrent_puts_of_fsync_log": round(_rate(concurrent) / _rate(logged), 3),
             "single_put_p50_of_fsync_log": round(median(alone) / median(logged_alone), 3),
         },
     )
