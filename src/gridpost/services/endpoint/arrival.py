@@ -88,13 +88,6 @@ class Arrival:
         except Refusal as refusal:
             return await self._refuse(metadata, refusal, came_by, now)
         acknowledgement = await self._answer(opened, now)
-        failure = compose(
-            InternalType.FAILURE_ACKNOWLEDGEMENT,
-            metadata,
-            b"VALIDATION_ERROR: another sender has used this message ID",
-            message_id=new_message_id(),
-            now=now,
-        )
         event = (
             Event.VERIFIED_TRACING
             if metadata.internal_type is InternalType.TRACING_MESSAGE
@@ -110,7 +103,7 @@ class Arrival:
 
         def store(work: UnitOfWork, content: Content) -> bool:
             if not work.box.put(entry, content):
-                _arrived_again(work, entry, failure, now, priority)
+                _arrived_again(work, entry, now, priority)
                 return False
             work.journal.append(
                 message_row(
@@ -267,15 +260,20 @@ def _send(
     work.journal.append(acknowledgement_row(Side.SENT, message, original.route, now))
 
 
-def _arrived_again(
-    work: UnitOfWork, entry: BoxEntry, failure: InternalMessage, now: datetime, priority: int
-) -> None:
+def _arrived_again(work: UnitOfWork, entry: BoxEntry, now: datetime, priority: int) -> None:
     """503 cl. 5.8.3: duplicates stop here. The identifier may outlive the message itself."""
     known = work.box.find(Side.RECEIVED, entry.message_id)
     if known is None:
         return
     if known.metadata.sender_code != entry.metadata.sender_code:
         # Two verified senders with one UUID: no duplicate, and nothing may be lost silently.
+        failure = compose(
+            InternalType.FAILURE_ACKNOWLEDGEMENT,
+            entry.metadata,
+            b"VALIDATION_ERROR: another sender has used this message ID",
+            message_id=new_message_id(),
+            now=now,
+        )
         _send(work, failure, entry, now, priority)
     else:
         happen(work, known, Occurrence(Event.ARRIVED_AGAIN), now)
