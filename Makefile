@@ -15,7 +15,7 @@ COVERAGE := $(addprefix --cov=,$(COVERED)) $(if $(COVERED),--cov-report=term --c
 
 help:
 	@echo 'make setup        what a fresh Debian or Ubuntu machine needs, then the virtual environment'
-	@echo 'make demo         exchange documents on this machine and verify the proof of delivery'
+	@echo 'make demo         a whole network on this machine: documents, proofs, consoles'
 	@echo 'make test         all tests; GRIDPOST_SCALE (default 0.1) scales fault and volume tests'
 	@echo 'make check        lint, format, types, import contracts, generated pages, documentation'
 	@echo 'make bench        every bench, as figures and ratios'
@@ -62,8 +62,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 	@echo 'open site/index.html'
 
-# The heavy `pipeline` extra stays out of the lock until something needs it: pyspark alone is 450 MB.
-LOCKED_EXTRAS := bus capacity dev pkcs11 postgres
+LOCKED_EXTRAS := bus capacity dev pipeline pkcs11 postgres
 lock: setup
 	env -u PIP_FIND_LINKS -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	    --no-header --python-version 3.11 $(addprefix --extra ,$(LOCKED_EXTRAS)) \

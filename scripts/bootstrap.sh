@@ -41,6 +41,11 @@ distribution_python() {
 # Its command is in a folder that is not on everybody's PATH.
 have_rabbitmq() { have rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ]; }
 
+# Debian keeps one folder per major version, none of them on the PATH.
+have_postgresql() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
+
+have_java() { have javac && [ "$(javac --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')" -ge 17 ]; }
+
 python_has() { "$python" -c "$1" >/dev/null 2>&1; }
 python_headers='import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))'
 
@@ -82,8 +87,15 @@ look_around() {
     need "SoftHSM (softhsm2-util)"        "softhsm2"          have softhsm2-util
     need "strace"                         "strace"            have strace
     need "xmllint"                        "libxml2-utils"     have xmllint
-    # A private node of it is the yardstick of `gridpost bench broker`.
+    # The server behind capacity and bus, a store of broker edges, and the yardstick of `gridpost bench broker`.
     need "RabbitMQ"                       "rabbitmq-server"   have_rabbitmq
+    need "PostgreSQL's server programs"   "postgresql"        have_postgresql
+    # Spark runs on Java; tests compile independent clients and fetch their libraries with Maven.
+    need "Java 17 or newer, with javac"   "default-jdk-headless" have_java
+    need "Maven"                          "maven"             have mvn
+    need "JAX-WS (wsimport)"              "jaxws"             have wsimport
+    # The console is tested in a real browser.
+    need "Chromium"                       "chromium"          have chromium
     need "git"                            "git"               have git
 }
 
@@ -144,6 +156,35 @@ make_interop() {
     fi
 }
 
+# Jars of Delta Lake that belong to the locked delta-spark and pyspark, for sessions that read a Delta lake. A patch
+# release of the Python package may have no jars of its own: then those of the newest patch release before it.
+make_delta() {
+    local folder=.venv/share/gridpost/delta work=var/delta delta spark patch wanted today
+    delta=$(sed -n 's/^delta-spark==\([0-9.]*\).*/\1/p' requirements.lock)
+    spark=$(sed -n 's/^pyspark==\([0-9]*\.[0-9]*\)\..*/\1/p' requirements.lock)
+    printf -v today '%(%F)T' -1
+    wanted="delta-spark_${spark}_2.13 $delta"
+    if [ -z "$delta" ] || [ -z "$spark" ] || [ "$(cat $folder/stamp 2>/dev/null)" = "$wanted" ]; then return; fi
+    # Where Maven reaches nothing, asking once a day is enough.
+    if [ "$(cat $work/failed 2>/dev/null)" = "$wanted $today" ]; then return; fi
+    mkdir -p $work
+    for ((patch = ${delta##*.}; patch >= 0; patch--)); do
+        rm -rf $folder
+        echo "<project><modelVersion>4.0.0</modelVersion><groupId>gridpost</groupId><artifactId>delta</artifactId>
+<version>1</version><dependencies><dependency><groupId>io.delta</groupId>
+<artifactId>delta-spark_${spark}_2.13</artifactId><version>${delta%.*}.$patch</version>
+</dependency></dependencies></project>" >$work/pom.xml
+        if (cd $work && timeout 180 mvn -q -B dependency:copy-dependencies -DincludeGroupIds=io.delta \
+            -DoutputDirectory="$OLDPWD/$folder" </dev/null >log 2>&1) && compgen -G "$folder/delta-spark_*.jar" >/dev/null
+        then
+            echo "$wanted" >$folder/stamp
+            return
+        fi
+    done
+    echo "$wanted $today" >$work/failed
+    say "Maven could not fetch the jars of Delta Lake $delta: its tests will be skipped"
+}
+
 # ---------------------------------------------------------------- main
 
 # Two makes at once share one environment: the second waits for the first.
@@ -159,3 +200,4 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 make_environment
 make_interop
+make_delta

@@ -12,10 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ["bash", "cat", "cp", "cut", "dirname", "env", "flock", "id", "mkdir", "printf", "sed"]
-REAL += ["sha256sum", "true"]
+REAL += ["rm", "sha256sum", "timeout", "true"]
 # Found on a machine that lacks nothing; each stand-in notes that it was called and succeeds.
 PRESENT = ["apt-cache", "apt-get", "cc", "git", "node", "npm", "pkg-config", "softhsm2-util"]
-PRESENT += ["rabbitmq-server", "strace", "xmllint"]
+PRESENT += ["chromium", "initdb", "mvn", "rabbitmq-server", "strace", "wsimport", "xmllint"]
 
 NOTE = '#!/bin/bash\necho "$(basename "$0") $*" >>"$CALLS"\n'
 # Answers questions about itself like the real one; only notes what it is asked to install.
@@ -47,6 +47,7 @@ class Machine:
         for name in PRESENT:
             self.stand_in(name)
         self.stand_in("npm", NOTE + "mkdir -p node_modules\n")
+        self.stand_in("javac", "#!/bin/bash\necho javac 17.0.1\n")
         self.stand_in("python3", PYTHON)
 
     def _copy(self, file: str) -> None:

@@ -137,16 +137,17 @@ def test_demo_hands_its_options_on_and_prints_one_object(
 ):
     asked = {}
 
-    def run_demo(*, say, **options):
+    def run_demo(*, console, **options):
         asked.update(options)
-        say("what people read")
+        console.print("what people read")
         return DemoResult(3, 3 - failed, failed, 3 - failed, {"direct": 3 - failed}, 0.1)
 
     monkeypatch.setattr("gridpost.demo.run_demo", run_demo, raising=False)
     code, out, _ = command("demo", "--once", "--messages", "3", "--home", str(tmp_path), "--json")
     assert code == exit_code
-    assert asked == {"once": True, "messages": 3, "home": tmp_path}
+    assert asked == {"once": True, "messages": 3, "home": tmp_path, "pipeline": True}
     assert set(json.loads(out)) == {
+        "key_figures",
         "sent",
         "received",
         "failed",

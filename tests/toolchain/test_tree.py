@@ -47,12 +47,11 @@ def test_the_lock_names_no_address_and_no_path():
     assert "(pyproject.toml)" in text
 
 
-def test_the_lock_covers_every_runtime_dependency_and_every_extra_but_the_pipeline():
+def test_the_lock_covers_every_runtime_dependency_and_every_extra():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
-    for extra, dependencies in project["optional-dependencies"].items():
-        if extra != "pipeline":
-            wanted += dependencies
+    for dependencies in project["optional-dependencies"].values():
+        wanted += dependencies
     locked = {re.split(r"[=\[]", entry)[0] for entry in requirements()}
     missing = {re.split(r"[\[<>=~! ]", line)[0] for line in wanted} - locked
     assert missing == set()
@@ -121,7 +120,7 @@ def test_the_wheel_holds_data_files_as_well(tmp_path):
     data = [
         file.relative_to(ROOT / "src").as_posix()
         for file in (ROOT / "src/gridpost").rglob("*")
-        if file.suffix in {".xsd", ".wsdl", ".typed"}
+        if file.suffix in {".xsd", ".wsdl", ".typed", ".html", ".css", ".js", ".svg", ".txt"}
     ]
     assert data
     assert set(data) <= names
