@@ -45,7 +45,13 @@ def possible(state: State, event: Event) -> bool:
     if state is State.SENDING:
         return event in (Event.ACCEPT, Event.ACCEPT_TRACING)
     if state is State.ARRIVING:
-        return event in (Event.VERIFIED, Event.VERIFIED_TRACING, Event.REFUSE, Event.EXPIRE)
+        return event in (
+            Event.VERIFIED,
+            Event.VERIFIED_TRACING,
+            Event.HOLD_BACK,
+            Event.REFUSE,
+            Event.EXPIRE,
+        )
     return event not in FIRST_EVENTS
 
 

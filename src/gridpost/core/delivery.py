@@ -47,6 +47,7 @@ class State(StrEnum):
     FAILED = "FAILED"
     # the recipient's side
     ARRIVING = "ARRIVING"
+    HELD_BACK = "HELD_BACK"  # verified and stored; an operator decides whether it is offered
     WAITING = "WAITING"  # verified and stored; no application has confirmed it yet
     CONFIRMED = "CONFIRMED"
     REFUSED = "REFUSED"
@@ -69,9 +70,12 @@ class Event(StrEnum):
     ACKNOWLEDGEMENT_EXPIRED = "ACKNOWLEDGEMENT_EXPIRED"
     CANCEL = "CANCEL"
     ABANDON = "ABANDON"
+    RESEND = "RESEND"
     # the recipient's side
     VERIFIED = "VERIFIED"
     VERIFIED_TRACING = "VERIFIED_TRACING"
+    HOLD_BACK = "HOLD_BACK"
+    RELEASE = "RELEASE"
     REFUSE = "REFUSE"
     CONFIRM = "CONFIRM"
     ARRIVED_AGAIN = "ARRIVED_AGAIN"
@@ -229,9 +233,20 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
         keeps(state, e.FINGERPRINT_DIFFERS, e.ACKNOWLEDGEMENT_REFUSED, effects=suspicious)
         refuses(state, Rule.NOT_CANCELLABLE, e.CANCEL)
 
+    # A message that failed is sent again as a new one; this one stays as it is.
+    for state in STATUS:
+        if state is not s.FAILED:
+            refuses(state, Rule.NOT_FAILED, e.RESEND)
+
     # --- recipient endpoint
     table[s.ARRIVING, e.VERIFIED] = _moves(s.WAITING, Effect.ACKNOWLEDGE_DELIVERY, Effect.OFFER)
     table[s.ARRIVING, e.VERIFIED_TRACING] = _moves(s.TRACE_ANSWERED, Effect.ACKNOWLEDGE_TRACING)
+    # The recipient endpoint has it (503 Table 1 event 2), its applications do not.
+    table[s.ARRIVING, e.HOLD_BACK] = _moves(s.HELD_BACK, Effect.ACKNOWLEDGE_DELIVERY)
+    table[s.HELD_BACK, e.RELEASE] = _moves(s.WAITING, Effect.OFFER)
+    table[s.HELD_BACK, e.REFUSE] = _moves(s.REFUSED, Effect.ACKNOWLEDGE_FAILURE)
+    table[s.HELD_BACK, e.EXPIRE] = _moves(s.EXPIRED)
+    refuses(s.HELD_BACK, Rule.NOT_WAITING, e.CONFIRM)
     table[s.ARRIVING, e.REFUSE] = _moves(s.REFUSED, Effect.ACKNOWLEDGE_FAILURE)
     # 503 cl. 5.7: received already expired: accepted, ignored, not acknowledged.
     table[s.ARRIVING, e.EXPIRE] = _moves(s.EXPIRED)
@@ -242,6 +257,8 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
     table[s.WAITING, e.EXPIRE] = _moves(s.EXPIRED, Effect.WITHDRAW)
     for state in (s.WAITING, s.CONFIRMED, s.REFUSED, s.TRACE_ANSWERED, s.EXPIRED):
         keeps(state, e.ARRIVED_AGAIN)
+        refuses(state, Rule.NOT_HELD_BACK, e.RELEASE)
+    keeps(s.HELD_BACK, e.ARRIVED_AGAIN)
     for state in (s.CONFIRMED, s.REFUSED, s.TRACE_ANSWERED, s.EXPIRED):
         keeps(state, e.EXPIRE, e.REFUSE)
     # An application that lost the answer confirms again and learns that it is done.
@@ -255,12 +272,20 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
 SENDER_STATES = frozenset({State.SENDING, *STATUS})
 RECIPIENT_STATES = frozenset(State) - SENDER_STATES
 FIRST_EVENTS = frozenset(
-    {Event.ACCEPT, Event.ACCEPT_TRACING, Event.VERIFIED, Event.VERIFIED_TRACING}
+    {
+        Event.ACCEPT,
+        Event.ACCEPT_TRACING,
+        Event.VERIFIED,
+        Event.VERIFIED_TRACING,
+        Event.HOLD_BACK,
+    }
 )
 RECIPIENT_EVENTS = frozenset(
     {
         Event.VERIFIED,
         Event.VERIFIED_TRACING,
+        Event.HOLD_BACK,
+        Event.RELEASE,
         Event.REFUSE,
         Event.CONFIRM,
         Event.ARRIVED_AGAIN,

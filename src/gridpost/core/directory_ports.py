@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from gridpost.core.component import Component
 from gridpost.core.identifiers import ComponentCode
+from gridpost.core.journal import Identity
 from gridpost.core.ports import Journal
 from gridpost.core.registration import Registration, RegistrationStatus
 from gridpost.core.registry_office import Invitation, IssuedCertificate
@@ -119,6 +120,9 @@ class RegistryUnit(Protocol):
 
 class RegistryStore(Protocol):
     """As `core.ports.Store`, for a component-directory."""
+
+    @property
+    def identity(self) -> Identity: ...
 
     async def run(self, work: Callable[[RegistryUnit], T]) -> T: ...
 

@@ -53,6 +53,8 @@ class Facts:
     directory_lapsed: bool = False
     own_certificate_problem: str = ""
     line: LineFacts | None = None
+    held: str = ""
+    """What an operator of this endpoint has paused, if that keeps this message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ def _steps(facts: Facts) -> list[Step]:
         confirmed = state is State.CONFIRMED
         text = "confirmed by an application" if confirmed else "no application has confirmed it"
         steps.append(Step("hand-over", confirmed or None, text))
+    if facts.held:
+        steps.append(Step("pause", False, facts.held))
     over = facts.delivery.expires_at <= facts.now
     steps.append(Step("expiry", not over, f"{'expired' if over else 'expires'} at {expires}"))
     return steps
@@ -160,6 +164,8 @@ def _sent(facts: Facts) -> tuple[str, Actor]:
 
 def _hindrance(facts: Facts) -> tuple[str, Actor] | None:
     """What keeps a message that is not transferred, or its acknowledgement, from moving."""
+    if facts.held and _last(facts.trace, Event.TRANSFERRED) is None:
+        return f"sending is paused here: {facts.held}", Actor.US
     if facts.own_certificate_problem:
         return facts.own_certificate_problem, Actor.US
     if facts.directory_lapsed:
@@ -220,12 +226,18 @@ def _received(facts: Facts) -> tuple[str, Actor]:
     match facts.delivery.state:
         case State.CONFIRMED:
             return "done: an application of this endpoint has confirmed it", Actor.NOBODY
+        case State.HELD_BACK if facts.delivery.expires_at > facts.now:
+            held = _last(facts.trace, Event.HOLD_BACK)
+            why = f": {held.detail}" if held is not None else ""
+            return f"held back{why}; release or drop it", Actor.US
+        case State.WAITING if facts.held and facts.delivery.expires_at > facts.now:
+            return f"handing over is paused here: {facts.held}", Actor.US
         case State.WAITING if facts.delivery.expires_at > facts.now:
             return (
                 f"waits for an application that receives message-type {facts.message_type}",
                 Actor.APPLICATION,
             )
-        case State.WAITING | State.EXPIRED:
+        case State.WAITING | State.HELD_BACK | State.EXPIRED:
             return "expired before an application took it", Actor.APPLICATION
         case State.TRACE_ANSWERED:
             return "done: the connectivity test was answered", Actor.NOBODY

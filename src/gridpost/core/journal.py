@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from gridpost.core.delivery import Event, Side, State
@@ -48,6 +49,11 @@ class MessageRow(JournalRow):
     signature: str = ""
     content: bytes | None = None
     """Only where the owner of the endpoint switched it on for this message-type."""
+    generated_text: str = ""
+    """503 cl. 6.5.4 signs this text, not the time that it means."""
+    extension: str = ""
+    signature_algorithm: str = ""
+    related_message_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,10 @@ class AcknowledgementRow(JournalRow):
     content: bytes
     signature: str = ""
     signing_certificate_id: str = ""
+    message_type: str = ""
+    generated_text: str = ""
+    extension: str = ""
+    signature_algorithm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,135 @@ class AdministrationRow(JournalRow):
     reason: str = ""
 
 
+class Standing(StrEnum):
+    """What became of an entry or a certificate of the directory."""
+
+    PUBLISHED = "published"
+    GONE = "gone"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow(JournalRow):
+    """An entry of the directory as this component came to know it; no person is named."""
+
+    KIND: ClassVar[str] = "entry"
+
+    code: str
+    type: str
+    component_directory: str
+    standing: Standing
+    organization: str = ""
+    urls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRow(JournalRow):
+    """A published certificate: years later a signature is judged by it, not by its id."""
+
+    KIND: ClassVar[str] = "certificate"
+
+    owner: str
+    certificate_kind: str
+    certificate_id: str
+    standing: Standing
+    der: bytes
+    not_before: datetime
+    not_after: datetime
+    subject_code: str = ""
+    component_directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AtcRow(JournalRow):
+    """CMM 5.3.3: what was available in one unit and direction, as a broadcast said it."""
+
+    KIND: ClassVar[str] = "capacity-atc"
+
+    border: str
+    out_area: str
+    in_area: str
+    day: str
+    period_start: datetime
+    period_end: datetime
+    quantity: int
+    offered: int
+    allocated: int
+    event: str
+    broadcast_id: str
+    status: str = "ALLOCATION"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRow(JournalRow):
+    """CMM 5.3.4: an allocation, with the request that it came by."""
+
+    KIND: ClassVar[str] = "capacity-allocation"
+
+    allocation_id: int
+    border: str
+    out_area: str
+    in_area: str
+    period_start: datetime
+    period_end: datetime
+    quantity: int
+    requested: int
+    balancing_group: str
+    user: str
+    client_id: str
+    correlation_id: str
+    allocation_type: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastRow(JournalRow):
+    """CMM 3.1.1: a broadcast that was decided; it is sent after this row is safe."""
+
+    KIND: ClassVar[str] = "capacity-broadcast"
+
+    broadcast_id: str
+    exchange: str
+    event: str
+    out_area: str
+    in_area: str
+    entries: int
+    border: str = ""
+    day: str = ""
+    balancing_group: str = ""
+    sequence_id: int = -1
+    """-1: broadcasts of this kind have none."""
+    run: int = 0
+    """Which start of the service: sequence ids begin anew with each."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeRow(JournalRow):
+    """61968-100: an envelope that passed a bus, with what came of it."""
+
+    KIND: ClassVar[str] = "envelope"
+
+    direction: str
+    """`in` or `out`."""
+    message_kind: str
+    """request, response, event or fault."""
+    verb: str
+    noun: str
+    context: str
+    source: str
+    message_id: str
+    correlation_id: str
+    size: int
+    destination: str = ""
+    result: str = ""
+    codes: str = ""
+    milliseconds: int = -1
+    """From its arrival to its reply; -1: not a request that was answered."""
+    sla_milliseconds: int = -1
+    content: bytes | None = None
+    """Only where the owner of the bus switched it on for this noun."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownRow(JournalRow):
     """A row that a newer Gridpost wrote, as it stands: to be reported and passed on, never guessed.
@@ -154,8 +293,18 @@ KINDS: dict[str, type[JournalRow]] = {
         TransferRow,
         RefusalRow,
         AdministrationRow,
+        AtcRow,
+        AllocationRow,
+        BroadcastRow,
+        EntryRow,
+        CertificateRow,
+        EnvelopeRow,
     )
 }
+
+
+LISTED_KINDS = frozenset({AdministrationRow.KIND, RefusalRow.KIND})
+"""What people page through; stores keep these findable among millions of other rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class Processor:
 
 SIGNATURE = "signature"
 ENCRYPTION = "encryption"
+COMPRESSOR = "compressor"
+"""MADES 1.1 only (cl. 3.14.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Metadata:
     ba_message_id: str = ""
     processors: tuple[Processor, ...] = ()
     message_mversion: int = MVERSION
+    sender_description: str = ""
+    """MADES 1.1 only (Table 61): the display name of the sender, which its signatures cover."""
 
     def with_processors(self, processors: Iterable[Processor]) -> Metadata:
         return replace(self, processors=tuple(processors))

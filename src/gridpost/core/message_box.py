@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gridpost.core.delivery import Delivery, Side, Status
+from gridpost.core.delivery import Delivery, Side, State, Status
 from gridpost.core.identifiers import ComponentCode, MessageId
 from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_path import Route
@@ -24,7 +25,7 @@ class BoxEntry:
     fingerprint: bytes
     size: int
     application: str = ""
-    """Who handed the message in; conversation ids are unique per application."""
+    """Who handed the message in, the text of an Origin; conversation ids are unique per application."""
     conversation_id: str = ""
     number: int = field(default=0, compare=False)
     """Where it stands in the box, in the order of arrival; given by the store, 0 before."""
@@ -79,6 +80,36 @@ class Search:
     status: Status | None = None
     since: datetime | None = None
     until: datetime | None = None
+    text: str = ""
+    """Part of what the trace says, in any case of letters; only messages in trouble have such a text:
+    those that failed, expired or were refused, and those whose transfer is being repeated."""
+
+
+IN_TROUBLE = frozenset({State.FAILED, State.REFUSED, State.EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """As much of a message as a chart needs."""
+
+    arrived_at: datetime
+    side: Side
+    state: State
+    changed_at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How full the box is, for whoever looks after it."""
+
+    statuses: Mapping[Status, int]
+    waiting: int
+    oldest_waiting: datetime | None
+    """When the oldest document came that no application has confirmed."""
+    queued: int
+    oldest_queued: datetime | None
+    """When the oldest message was accepted that still waits for its transfer."""
 
 
 @dataclass(frozen=True, slots=True)

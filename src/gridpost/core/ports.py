@@ -13,11 +13,22 @@ from typing import Protocol, TypeVar
 from gridpost.core.certificate import Certificate
 from gridpost.core.delivery import Decision, Side, TraceEntry
 from gridpost.core.enrolment import Enrolment
+from gridpost.core.holds import Controls
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.journal import Identity, JournalRow, Recorded
 from gridpost.core.message import InternalMessage
-from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Retention, Search
+from gridpost.core.message_box import (
+    BoxEntry,
+    Brief,
+    Content,
+    Outgoing,
+    Purged,
+    Retention,
+    Search,
+    Tally,
+)
 from gridpost.core.message_path import Route
+from gridpost.core.notices import Notices
 from gridpost.core.own_entry import OwnEntry
 from gridpost.core.synchronisation import Subsystem
 
@@ -83,6 +94,10 @@ class MessageBox(Protocol):
         """
         ...
 
+    def put_many(self, messages: Sequence[tuple[BoxEntry, Content]]) -> Sequence[bool]:
+        """Like `put` for each, in this order, in a fraction of the time; a refusal stores none."""
+        ...
+
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         """The entry, locked until the transaction ends where processes share the store."""
         ...
@@ -112,14 +127,36 @@ class MessageBox(Protocol):
         """What was kept for a sent message, in the order of arrival."""
         ...
 
-    def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
+    def waiting(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
         """Received messages of exactly this type that no application confirmed, oldest first.
+
+        Only those whose number is above `after`.
 
         Expired ones are left out even before their EXPIRE event is written (503 cl. 5.7).
         """
         ...
 
+    def hold(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
+        """As `waiting`, for a channel that hands over by itself, where processes share the store.
+
+        What another process holds is left out; what is given is held by this process until it is
+        confirmed or let go, or until this process ends.
+        """
+        ...
+
+    def let_go(self) -> None:
+        """This process hands nothing over at the moment: others may have what it held."""
+        ...
+
     def count_waiting(self, message_type: str, now: datetime) -> int: ...
+
+    def waiting_types(self) -> Sequence[str]:
+        """The message-types of which something may be waiting, each once."""
+        ...
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
         """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
@@ -128,6 +165,12 @@ class MessageBox(Protocol):
     def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
         """Newest first; for the next page, `before` is the number of the last entry so far."""
         ...
+
+    def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
+        """What came into the box since then, newest first."""
+        ...
+
+    def tally(self) -> Tally: ...
 
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
@@ -197,6 +240,14 @@ class Journal(Protocol):
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]: ...
 
+    def listed(self, after: int, limit: int) -> Sequence[Recorded]:
+        """Rows of LISTED_KINDS after a number, oldest first."""
+        ...
+
+    def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        """Rows of one of LISTED_KINDS, newest first; the next page is `before` the last one's number."""
+        ...
+
     def exported(self) -> int:
         """The highest sequence number that has been exported, 0 at first."""
         ...
@@ -230,6 +281,12 @@ class UnitOfWork(Protocol):
 
     @property
     def journal(self) -> Journal: ...
+
+    @property
+    def notices(self) -> Notices: ...
+
+    @property
+    def controls(self) -> Controls: ...
 
 
 class Store(Protocol):

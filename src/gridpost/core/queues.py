@@ -7,7 +7,7 @@ have happened or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, TypeVar
@@ -33,6 +33,10 @@ class Capabilities:
     """False: expired messages stay until they are read, and the broker drops them then."""
     removes_queues: bool = True
     """False: only an administrator removes queues."""
+    shared: bool = False
+    """True: several brokers serve the same queues; see `SharedQueueStore`."""
+    measures_queues: bool = True
+    """False: of messages that wait only their number is known, not their octets and age."""
 
 
 @dataclass(slots=True)
@@ -127,6 +131,18 @@ def expired_row(queue: str, message: Queued, at: datetime) -> TransferRow:
     )
 
 
+def within(messages: Iterable[Queued], max_octets: int) -> list[Queued]:
+    """The first ones that have no more octets together; one in any case."""
+    fitting: list[Queued] = []
+    octets = 0
+    for message in messages:
+        octets += message.size
+        if octets > max_octets and fitting:
+            break
+        fitting.append(message)
+    return fitting
+
+
 # ---------------------------------------------------------------- what can be asked
 
 
@@ -176,10 +192,27 @@ class QueueStore(Protocol):
         """As last looked at; never blocks."""
         ...
 
+    @property
+    def trouble(self) -> Refusal | None:
+        """Why nothing can be stored or read at the moment; None when it can."""
+        ...
+
+    def set_marks(self, *, min_free: int, max_used: int) -> None:
+        """In octets: from where on new messages are refused; 0: no such mark."""
+        ...
+
     def submit(self, operations: Sequence[Operation], done: Done) -> None:
         """Commit all or none. Submissions take effect in their order, many to a flush.
 
         Refuses with STORE_FULL a submission that puts something while `space.refusing`.
+        """
+        ...
+
+    def handed_out(self, queue: str, number: int) -> None:
+        """Messages up to this one were given to consumers; soon durable, and told to nobody.
+
+        Those of them that are still here after a crash may have been delivered: each counts one
+        failed delivery more when the store is opened again.
         """
         ...
 
@@ -223,10 +256,62 @@ class QueueStore(Protocol):
         """Run `work` on the journal in a transaction of its own."""
         ...
 
+    async def prune(self, now: datetime, retention: timedelta) -> int:
+        """Remove a portion of the rows whose time has passed, wherever the store writes them."""
+        ...
+
     async def probe(self) -> timedelta:
         """Write something for good; how long that took. Refuses when the disk does not keep it."""
         ...
 
     async def close(self) -> None:
         """Finish what was submitted, then let go of everything."""
+        ...
+
+
+class SharedQueueStore(QueueStore, Protocol):
+    """Queues that several brokers, the edges, serve together under one code.
+
+    What an edge has read or was handed is its own until it removes it or lets go of the queue; of
+    an edge that dies, everything goes to the others. Numbers are those of one edge: they grow in
+    the order in which messages came to it. When the store is out of reach everything that was not
+    reported stays unreported, and `lost` is told once: what was handed out is void.
+    """
+
+    def serve(
+        self, lost: Callable[[Refusal], None], lock_out: Callable[[str], None]
+    ) -> Awaitable[None]:
+        """Begin to work, if need be before the store can be reached.
+
+        `lock_out`: another edge removes this queue; end the links that lead to it and `leave`.
+        """
+        ...
+
+    def subscribe(self, queue: str, credit: int, deliver: Callable[[Queued], None]) -> None:
+        """Hand over messages in order as they come, at most `credit` that are not removed.
+
+        Called again it changes the credit.
+        """
+        ...
+
+    def unsubscribe(self, queue: str) -> None:
+        """Everything of the queue that is not removed goes back to its place, for whoever is next.
+
+        What is submitted already is finished before.
+        """
+        ...
+
+    async def waiting(self, queue: str) -> int:
+        """How many messages no edge has; those on their way to us were handed over before."""
+        ...
+
+    async def remove_idle(self, queue: str) -> bool:
+        """As `remove`, but where a link of another edge leads to the queue it stays."""
+        ...
+
+    async def leave(self, queue: str) -> None:
+        """No link of this edge leads to the queue any more: others may remove it.
+
+        The opposite of `create`, which refuses with QUEUE_IN_USE while somebody removes the queue.
+        """
         ...

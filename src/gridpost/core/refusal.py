@@ -49,8 +49,10 @@ def _peer(clause: str, code: Code = Code.VALIDATION_ERROR) -> RuleText:
     return RuleText(clause, code, Fault.PEER)
 
 
-def _operator(clause: str, *, retryable: bool = False) -> RuleText:
-    return RuleText(clause, Code.VALIDATION_ERROR, Fault.OPERATOR, retryable)
+def _operator(
+    clause: str, code: Code = Code.VALIDATION_ERROR, *, retryable: bool = False
+) -> RuleText:
+    return RuleText(clause, code, Fault.OPERATOR, retryable)
 
 
 class Rule(Enum):
@@ -64,13 +66,22 @@ class Rule(Enum):
     BAD_APPLICATION_ID = _application("503 Table 29", Code.INVALID_PARAMETERS)
     BAD_PATH = _application("503 Table 21", Code.INVALID_PARAMETERS)
     BAD_DATE_TIME = _application("503 cl. 6.5.5", Code.INVALID_PARAMETERS)
+    BAD_BASE64 = _application("503 Table 29", Code.INVALID_PARAMETERS)
     EMPTY_CONTENT = _application("503 Table 29", Code.INVALID_PARAMETERS)
     CONTENT_TOO_LARGE = _application("503 cl. 6.3")
+    BAD_FILE_NAME = _application("503 cl. 11.2.2", Code.INVALID_PARAMETERS)
+    BAD_PROPERTY = _application("AMQP application channel", Code.INVALID_PARAMETERS)
+    NOT_A_FILE = _application("503 cl. 11.2.2", Code.INVALID_PARAMETERS)
     CONVERSATION_REUSED = _application("503 cl. 11.1.2")
+    SOAP_FORM = _application("503 cl. 11.1.7", Code.INVALID_PARAMETERS)
     MESSAGE_UNKNOWN = _application("503 cl. 5.6.1")
     NOT_WAITING = _application("503 cl. 11.1.4")
     MESSAGE_EXPIRED = _application("503 cl. 5.7")
     NOT_CANCELLABLE = _application("503 cl. 5.6")
+    NOT_FAILED = _application("503 cl. 5.6")
+    NOT_HELD_BACK = _application("gridpost hooks")
+    RESENT_ALREADY = _application("gridpost operating")
+    DOCUMENT_REFUSED = _application("gridpost hooks")
 
     # -- message path search and acceptance (503 cl. 5.3 to 5.5)
     RECIPIENT_UNKNOWN = _application("503 cl. 5.5")
@@ -84,8 +95,8 @@ class Rule(Enum):
     BROKER_REFUSES_SENDER = _application("503 cl. 5.5")
     BROKER_REFUSES_RECIPIENT = _application("503 cl. 5.5")
     BROKER_REFUSES_MESSAGE_TYPE = _application("503 cl. 5.5")
-    NO_SIGNING_CERTIFICATE = _operator("503 cl. 8.3.3")
-    DIRECTORY_DATA_LAPSED = _operator("503 cl. 7.7.1", retryable=True)
+    NO_SIGNING_CERTIFICATE = _operator("503 cl. 8.3.3", Code.INTERNAL_ERROR)
+    DIRECTORY_DATA_LAPSED = _operator("503 cl. 7.7.1", Code.INTERNAL_ERROR, retryable=True)
 
     # -- versions (503 cl. 9, MADES 1.1 Table 13)
     VERSION_UNKNOWN = _application("MADES 1.1 Table 13")
@@ -157,6 +168,7 @@ class Rule(Enum):
     CHAIN_NOT_TRUSTED = _peer("503 cl. 8.4.1", Code.AUTHENTICATION_ERROR)
     CERTIFICATE_EXPIRED = _peer("503 cl. 8.3.2", Code.AUTHENTICATION_ERROR)
     CERTIFICATE_NOT_OF_COMPONENT = _peer("503 cl. 8.3.2", Code.AUTHENTICATION_ERROR)
+    TLS_HANDSHAKE = _peer("503 cl. 8.4.1", Code.AUTHENTICATION_ERROR)
     BAD_KEY = _operator("503 cl. 8.2")
     KEY_PROTECTION = _operator("503 cl. 8.2")
     KEY_TOKEN = _operator("503 cl. 8.2")
@@ -185,15 +197,94 @@ class Rule(Enum):
     NOT_ENROLLED = _operator("503 cl. 7.6")
     UNREACHABLE = RuleText("503 cl. 10", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
 
+    # -- the node of MADES 1.1
+    TOKEN_UNKNOWN = _peer("MADES 1.1 cl. 3.5.3", Code.AUTHENTICATION_ERROR)
+    TOKEN_SIGNATURE = _peer("MADES 1.1 cl. 3.5.3", Code.AUTHENTICATION_ERROR)
+    TRANSFER_UNDER_WAY = RuleText(
+        "MADES 1.1 cl. 3.5.4", Code.CONCURRENT_ERROR, Fault.PEER, retryable=True
+    )
+    ENDPOINT_VERSION = _peer("MADES 1.1 cl. 4.2.1", Code.AUTHENTICATION_ERROR)
+
+    # -- the capacity management module and its public message interface
+    BAD_EIC = _operator("EIC reference manual")
+    REFERENCE_DATA = _operator("CMM 2.3")
+    BAD_CAPACITY = _operator("CMM 5.3.3")
+    AREA_UNKNOWN = _peer("CMM 5.2.2")
+    LOGIN_FILTER = _peer("CMM 3.1.2.1")
+    NOT_LOGGED_IN = _peer("CMM 3.2")
+    ROLE_MISSING = _peer("CMM 2.3", Code.AUTHENTICATION_ERROR)
+    GROUP_NOT_OWN = _peer("CMM 5.2", Code.AUTHENTICATION_ERROR)
+    BORDER_NOT_GRANTED = _peer("CMM 2.3", Code.AUTHENTICATION_ERROR)
+    RATE_EXCEEDED = RuleText("CMM 3.2.5.1", Code.VALIDATION_ERROR, Fault.PEER, retryable=True)
+    TOO_MANY_ITEMS = _peer("CMM 3.2.1.1.1")
+    TOO_MANY_DAYS = _peer("CMM 3.2.1.2")
+    NOT_PUBLISHED = _peer("CMM 5.3.3")
+    RESPONSE_UNROUTABLE = _peer("CMM 3.2.2")
+    REQUEST_RETURNED = RuleText("CMM 3.2.2.2", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
+    OUTCOME_UNKNOWN = RuleText("CMM 3.2.4", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
+    REQUEST_REFUSED = _application("CMM 5.3.5")
+
     # -- ourselves
-    STORE_TOO_NEW = _operator("gridpost store")
-    STORE_IN_USE = _operator("gridpost store", retryable=True)
-    STORE_OF_ANOTHER = _operator("gridpost store")
-    STORE_DAMAGED = _operator("gridpost store")
-    STORE_FULL = _operator("gridpost store", retryable=True)
+    STORE_TOO_NEW = _operator("gridpost store", Code.INTERNAL_ERROR)
+    STORE_IN_USE = _operator("gridpost store", Code.INTERNAL_ERROR, retryable=True)
+    STORE_OF_ANOTHER = _operator("gridpost store", Code.INTERNAL_ERROR)
+    STORE_DAMAGED = _operator("gridpost store", Code.INTERNAL_ERROR)
+    STORE_FULL = _operator("gridpost store", Code.INTERNAL_ERROR, retryable=True)
+    FOLDER_FAILED = _operator("503 cl. 11.2", Code.INTERNAL_ERROR, retryable=True)
+    STORE_UNSAFE = _operator("gridpost store", Code.INTERNAL_ERROR)
+    STORE_ACCESS = _operator("gridpost store", Code.INTERNAL_ERROR)
+    STORE_UNREACHABLE = _operator("gridpost store", Code.INTERNAL_ERROR, retryable=True)
+    LEASE_LOST = RuleText("gridpost store", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True)
+    QUEUE_IN_USE = _operator("gridpost store", retryable=True)
+    QUEUE_NOT_EMPTY = _operator("gridpost store", retryable=True)
+
+    # -- RabbitMQ, as its clients see it
+    AMQP091_UNREACHABLE = RuleText(
+        "AMQP 0-9-1", Code.INTERNAL_ERROR, Fault.OPERATOR, retryable=True
+    )
+    AMQP091_NOT_FOUND = _operator("AMQP 0-9-1 404")
+    AMQP091_DENIED = _operator("AMQP 0-9-1 403")
+    AMQP091_LOCKED = _operator("AMQP 0-9-1 405", retryable=True)
+    AMQP091_FAILED = _operator("AMQP 0-9-1 406")
+    AMQP091_UNROUTED = _operator("AMQP 0-9-1 312")
+    AMQP091_NOT_CONFIRMED = _operator("AMQP 0-9-1 confirms", retryable=True)
+
+    # -- the common message envelope and the bus
+    ENVELOPE_FORM = _peer("61968-100 Annex A", Code.INVALID_PARAMETERS)
+    ENVELOPE_VERB = _peer("61968-100 Table 1", Code.INVALID_PARAMETERS)
+    ENVELOPE_NOUN = _peer("61968-100 cl. 7", Code.INVALID_PARAMETERS)
+    ENVELOPE_PAYLOAD = _peer("61968-100 cl. 6.2.4", Code.INVALID_PARAMETERS)
+    ENVELOPE_COMPRESSION = _peer("61968-100 cl. 6.4", Code.INVALID_PARAMETERS)
+    ENVELOPE_REPLY_ADDRESS = _peer("61968-100 cl. 6.3.2", Code.INVALID_PARAMETERS)
+    ENVELOPE_CONTEXT = _peer("61968-100 cl. 6.3.2")
+    ENVELOPE_REVISION = _peer("61968-100 cl. 6.3.2")
+    ENVELOPE_USER = _peer("61968-100 cl. 6.3.2", Code.AUTHENTICATION_ERROR)
+    ENVELOPE_REPLAY = _peer("61968-100 cl. 6.3.2", Code.AUTHENTICATION_ERROR)
+    ENVELOPE_STALE = _peer("61968-100 cl. 6.3.2", Code.AUTHENTICATION_ERROR)
+    OPERATION_SET = _peer("61968-100 cl. 6.10", Code.INVALID_PARAMETERS)
+    OPERATION_FAILED = _peer("61968-100 cl. 6.10")
+    NOT_HANDLED = _peer("61968-100 cl. 6.7")
+    OBJECT_UNKNOWN = _peer("61968-100 cl. 6.3.3")
+    OBJECT_EXISTS = _peer("61968-100 Annex B")
+    HANDLER_TIMEOUT = RuleText(
+        "61968-100 cl. 6.14", Code.INTERNAL_ERROR, Fault.OPERATOR, retryable=True
+    )
+    REQUEST_EXPIRED = _peer("61968-100 cl. 6.14")
+    NO_REPLY = RuleText("61968-100 cl. 5.2.2", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
+    SCHEMA_CHANGE = _operator("61968-100 cl. 10")
+
+    # -- our own process
     INTERNAL = RuleText("gridpost", Code.INTERNAL_ERROR, Fault.OURSELVES, retryable=True)
     BUSY = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True)
     STOPPING = RuleText("gridpost", Code.CONCURRENT_ERROR, Fault.OPERATOR, retryable=True)
+    MAINTENANCE = RuleText(
+        "gridpost operating", Code.CONCURRENT_ERROR, Fault.OPERATOR, retryable=True
+    )
+    PAUSED = RuleText("gridpost operating", Code.CONCURRENT_ERROR, Fault.OPERATOR, retryable=True)
+    UNDER_WAY = RuleText(
+        "gridpost operating", Code.CONCURRENT_ERROR, Fault.OURSELVES, retryable=True
+    )
+    CHECK_FAILED = _operator("gridpost hooks", Code.INTERNAL_ERROR, retryable=True)
     USAGE = _application("gridpost command line", Code.INVALID_PARAMETERS)
 
     # Members with the same text would be aliases of each other; the name makes each one its own.
