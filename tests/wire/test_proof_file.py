@@ -84,3 +84,25 @@ async def test_a_file_without_a_part_is_refused() -> None:
                     new.writestr(name, old.read(name))
         with pytest.raises(Refusal, match="cannot be read"):
             decode(changed.getvalue())
+
+
+@pytest.mark.req("503-4.5.4-c")
+@pytest.mark.req("503-5.9-i")
+@pytest.mark.parametrize("side", list(Side))
+async def test_a_proof_outlives_its_parties_in_the_directory(side: Side) -> None:
+    """What was used at delivery is archived: the peer is gone when the proof is made."""
+    world = World()
+    message_id = await world["E1"].send("E2", b"the document")
+    await world.carry()
+    await world["E2"].handover.confirm(message_id)
+    await world.carry()
+    one, peer = ("E1", "E2") if side is Side.SENT else ("E2", "E1")
+    before = await Evidence(world[one].context, lambda: [authority().root]).export(side, message_id)
+    world.directory = world.describe(without=peer)
+    after = await Evidence(world[one].context, lambda: [authority().root]).export(side, message_id)
+    assert encode(after) == encode(before)
+    verdict = verify_proof(decode(encode(after)).proof, [authority().root])
+    assert verdict.origin.standing is Standing.PROVEN
+    if side is Side.SENT:
+        assert verdict.receipt.standing is Standing.PROVEN
+    assert {entry.code for entry in after.entries} == {"E1", "E2", "CD-1"}

@@ -157,5 +157,5 @@ def test_an_acknowledgement_is_the_signed_one_or_refused(data: st.DataObject) ->
 
 
 def test_the_spoiler_spoils() -> None:
-    assert len(TEXTS) == 8
+    assert len(TEXTS) == 9
     assert ComponentCode("E1") == original(DEFAULT).metadata.sender_code

@@ -79,6 +79,11 @@ def parse(data: bytes | str, limits: XmlLimits = DEFAULT_LIMITS) -> etree._Eleme
     return in_own_thread(lambda: _build(octets, limits))
 
 
+def parse_here(data: bytes | str, limits: XmlLimits = DEFAULT_LIMITS) -> etree._Element:
+    """The same in the caller's thread, which must end soon: it keeps every name it has read."""
+    return _build(_admit(data, limits), limits)
+
+
 class Schema:
     """A compiled XSD of ours. Can be shared between threads."""
 

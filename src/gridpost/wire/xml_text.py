@@ -12,7 +12,7 @@ from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
 
 # Everything that is not a Char of XML 1.0, production 2.
-_NO_CHAR = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NO_CHAR = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escape(name: str, text: str) -> str:
@@ -20,7 +20,7 @@ def escape(name: str, text: str) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     if text.isascii() and text.isprintable():
         return escaped
-    forbidden = _NO_CHAR.search(text)
+    forbidden = NO_CHAR.search(text)
     if forbidden is not None:
         raise Refusal(
             Rule.FORBIDDEN_XML,

@@ -196,15 +196,24 @@ def _encode_application_properties(metadata: Metadata) -> bytes:
 # ---------------------------------------------------------------- reading
 
 
-def decode(data: Buffer, limits: MessageLimits = DEFAULT_LIMITS) -> ReceivedMessage:
+def decode(
+    data: Buffer,
+    limits: MessageLimits = DEFAULT_LIMITS,
+    *,
+    head: tuple[Sections, Fields] | None = None,
+) -> ReceivedMessage:
     """The message, with both copies of its metadata read and found to agree.
 
+    `head` saves reading again what the caller has read of the same data.
     When this refuses, `read_fields(split_head(data))` may still say whom to answer.
     """
     if len(data) > limits.max_bytes:
         raise Refusal(Rule.LIMIT_EXCEEDED, f"the message has more than {limits.max_bytes} bytes")
-    sections = split(data)
-    fields = read_fields(sections, limits.amqp)
+    if head is None:
+        sections = split(data)
+        fields = read_fields(sections, limits.amqp)
+    else:
+        sections, fields = head
     metadata_xml, body = _read_body(sections, limits.amqp)
     metadata = metadata_codec.decode(metadata_xml, limits.metadata)
     for name in disagreements(fields, metadata):

@@ -51,6 +51,8 @@ class Passing:
     absolute_expiry: datetime
     ttl: int
     priority: int | None
+    mversion: int
+    """503 cl. 9.2: with which version of MADES the message complies, by its own word."""
     bare: Buffer
 
     def expires_at(self, now: datetime) -> datetime:
@@ -80,6 +82,7 @@ def read_any(message: Buffer) -> Passing:
         fields.absolute_expiry.at,
         fields.ttl,
         decode_header(sections, FIELD_LIMITS).priority,
+        fields.mversion,
         sections.after_header,
     )
 
@@ -147,6 +150,7 @@ def _usual(message: Buffer) -> Passing:
         _EPOCH + timedelta(milliseconds=expiry),
         ttl,
         None,
+        found["messageMversion"],
         memoryview(message)[end:],
     )
 

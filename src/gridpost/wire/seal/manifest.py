@@ -43,9 +43,15 @@ def signed_attributes(metadata: Metadata) -> tuple[str, ...]:
         metadata.related_message_id,
         metadata.receiver_code,
         metadata.sender_code,
+        *_description(metadata),
         metadata.sender_application,
         metadata.message_type,
     )
+
+
+def _description(metadata: Metadata) -> tuple[str, ...]:
+    """MADES 1.1 cl. 3.14.3 has one attribute more; messages of version 2 do not change."""
+    return (metadata.sender_description,) if metadata.sender_description else ()
 
 
 def manifest(metadata: Metadata, content: bytes) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gridpost.core.identifiers import clip
 from gridpost.core.message import (
+    COMPRESSOR,
     ENCRYPTION,
     SIGNATURE,
     Entry,
@@ -21,6 +22,7 @@ from gridpost.core.message import (
     ValueType,
 )
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.version import MADES_1
 from gridpost.wire.seal.profile import Profile
 from gridpost.wire.seal.registry import ContentCipher, KeyPadding, Registry, SignatureAlgorithm
 
@@ -120,7 +122,8 @@ def _processors(metadata: Metadata) -> tuple[Processor | None, Processor | None]
     found: dict[str, Processor] = {}
     for processor in metadata.processors:
         name = processor.processor_id
-        if name not in (SIGNATURE, ENCRYPTION):
+        old = metadata.message_mversion == MADES_1 and name == COMPRESSOR
+        if name not in (SIGNATURE, ENCRYPTION) and not old:
             raise Refusal(
                 Rule.SEAL_PROCESSOR_UNKNOWN, f"the processor '{clip(name)}' is not known here"
             )

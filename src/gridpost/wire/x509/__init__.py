@@ -11,6 +11,7 @@ from gridpost.wire.x509.issue import (
     issue,
     issue_installation,
     issue_integrated_ca,
+    issue_tls,
 )
 from gridpost.wire.x509.pkcs12 import KeyBundle, read_pkcs12, write_pkcs12
 from gridpost.wire.x509.read import (
@@ -42,6 +43,7 @@ __all__ = [
     "issue",
     "issue_installation",
     "issue_integrated_ca",
+    "issue_tls",
     "public_key",
     "public_key_bytes",
     "read_ca_request",

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -125,6 +126,35 @@ def issue_installation(code: str, spki: bytes, issuer: Issuer, validity: Validit
         _usage(CertificateKind.AUTHENTICATION),
         [ExtendedKeyUsageOID.CLIENT_AUTH, INSTALLATION],
     )
+
+
+def issue_tls(
+    name: str,
+    spki: bytes,
+    issuer: Issuer,
+    validity: Validity,
+    server_names: tuple[str, ...] = (),
+) -> bytes:
+    """For parties of other systems: a client by its common name, or a server by its host names."""
+    key = _issuable(read_public_key(spki))
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if server_names else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        _issued_by(issuer, key, subject_name(name), validity)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(CertificateKind.AUTHENTICATION), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    )
+    if server_names:
+        names = [_general_name(text) for text in server_names]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return _signed(builder, public_key(issuer.certificate), issuer.sign)
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
 
 
 def _issue_leaf(
