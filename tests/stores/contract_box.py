@@ -16,7 +16,7 @@ from gridpost.core.message_path import DIRECT
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from stores.place import Contract, Place, restarted
-from support.boxed import DAY, EXPIRY, HOUR, box_entry, happen, put
+from support.boxed import DAY, EXPIRY, HOUR, ROUTE, box_entry, happen, internal, put
 from support.builders import NOW
 
 RICH = box_entry(
@@ -121,6 +121,42 @@ class BoxContract(Contract):
         stored = await store.read(lambda unit: unit.box.content(Side.SENT, entry.message_id))
         assert stored == content
         await store.close()
+
+    async def test_many_messages_are_put_at_once_and_each_of_them_once(self, store: Store) -> None:
+        known, new = box_entry(), [box_entry(conversation_id=f"c-{i}") for i in range(150)]
+        other_side = box_entry(Side.RECEIVED, message_id=known.message_id)
+        await store.run(lambda unit: put(unit, known, b"known"))
+        messages = [(entry, entry.message_id.encode()) for entry in (*new, known, other_side)]
+        messages.append((new[7], b"in the same call"))
+        told = await store.run(lambda unit: unit.box.put_many(messages))
+        assert list(told) == [True] * 150 + [False, True, False]
+        assert list(await store.run(lambda unit: unit.box.put_many([]))) == []
+        for entry in (*new, other_side):
+            side = entry.delivery.side
+            found = await store.read(lambda unit, e=entry, s=side: unit.box.find(s, e.message_id))
+            content = await store.read(
+                lambda unit, e=entry, s=side: unit.box.content(s, e.message_id)
+            )
+            assert (found, content) == (entry, entry.message_id.encode())
+        entries = await store.read(lambda unit: unit.box.search(Search(side=Side.SENT), 200))
+        assert [entry.message_id for entry in entries] == [
+            entry.message_id for entry in (*reversed(new), known)
+        ]
+        await store.run(lambda unit: unit.box.enqueue(internal(new[3]), ROUTE, EXPIRY))
+
+    async def test_many_messages_with_a_used_conversation_are_refused_together(
+        self, store: Store
+    ) -> None:
+        first, second = box_entry(), box_entry(conversation_id="c-1")
+        again = box_entry(conversation_id="c-1")
+
+        def work(unit: UnitOfWork) -> None:
+            with pytest.raises(Refusal) as refused:
+                unit.box.put_many([(first, b""), (second, b""), (again, b"")])
+            assert refused.value.rule is Rule.CONVERSATION_REUSED
+
+        await store.run(work)
+        assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
 
     async def test_metadata_of_another_message_is_a_bug(self, store: Store) -> None:
         entry = replace(box_entry(), delivery=box_entry().delivery)
@@ -319,6 +355,76 @@ class BoxContract(Contract):
         ]:
             found = await store.read(lambda unit, s=search: unit.box.search(s, 10))
             assert _ids(found) == _ids(expected), search
+
+    async def test_a_search_finds_the_text_of_an_error_in_messages_in_trouble(
+        self, store: Store
+    ) -> None:
+        failed, repeated, fine = box_entry(), box_entry(message_type="B"), box_entry()
+        refused = box_entry(Side.RECEIVED)
+
+        def work(unit: UnitOfWork) -> None:
+            for entry in (failed, repeated, fine, refused):
+                put(unit, entry)
+            happen(unit, failed, Event.ABANDON, detail="100% full: Disk_9 ~ is gone")
+            number = unit.box.enqueue(internal(repeated), ROUTE, EXPIRY)
+            happen(unit, repeated, Event.TRANSFER_FAILED, detail="disk is far away")
+            unit.box.postpone(number, NOW + HOUR)
+            happen(unit, fine, Event.TRANSFERRED, detail="by disk")
+            happen(unit, refused, Event.EXPIRE, EXPIRY, detail="nobody took it")
+
+        await store.run(work)
+        for search, expected in [
+            (Search(text="DISK"), [repeated, failed]),
+            (Search(text="disk", message_type="B"), [repeated]),
+            (Search(text="disk", message_id=failed.message_id), [failed]),
+            (Search(text="disk", status=Status.FAILED), [failed]),
+            (Search(text="took", side=Side.RECEIVED), [refused]),
+            (Search(text="0% f"), [failed]),
+            (Search(text="Disk_9 ~ is"), [failed]),
+            (Search(text="Disk9"), []),
+            (Search(text="%"), [failed]),
+        ]:
+            found = await store.read(lambda unit, s=search: unit.box.search(s, 10))
+            assert _ids(found) == _ids(expected), search
+        page = await store.read(lambda unit: unit.box.search(Search(text="disk"), 1))
+        older = await store.read(
+            lambda unit: unit.box.search(Search(text="disk"), 1, before=page[0].number)
+        )
+        assert _ids([*page, *older]) == _ids([repeated, failed])
+
+    async def test_an_overview_sees_what_is_recent_and_how_much_waits(self, store: Store) -> None:
+        first, second = box_entry(), box_entry(now=NOW + HOUR, expires=NOW + DAY)
+        received = box_entry(Side.RECEIVED, now=NOW + 2 * HOUR, expires=NOW + DAY)
+        assert (await store.read(lambda unit: unit.box.tally())).oldest_waiting is None
+
+        def work(unit: UnitOfWork) -> None:
+            for entry in (first, second, received):
+                put(unit, entry)
+            unit.box.enqueue(internal(second), ROUTE, NOW + DAY)
+            happen(unit, first, Event.ABANDON, NOW + 3 * HOUR)
+
+        await store.run(work)
+        recent = await store.read(lambda unit: unit.box.recent(NOW + HOUR, 10))
+        assert [(b.arrived_at, b.side) for b in recent] == [
+            (NOW + 2 * HOUR, Side.RECEIVED),
+            (NOW + HOUR, Side.SENT),
+        ]
+        (one,) = await store.read(lambda unit: unit.box.recent(NOW, 10)[2:])
+        assert (one.state, one.changed_at, one.size) == (
+            State.FAILED,
+            NOW + 3 * HOUR,
+            first.size,
+        )
+        assert len(await store.read(lambda unit: unit.box.recent(NOW, 2))) == 2
+        tally = await store.read(lambda unit: unit.box.tally())
+        assert dict(tally.statuses) == {
+            Status.ACCEPTED: 1,
+            Status.DELIVERED: 0,
+            Status.RECEIVED: 0,
+            Status.FAILED: 1,
+        }
+        assert (tally.waiting, tally.oldest_waiting) == (1, NOW + 2 * HOUR)
+        assert (tally.queued, tally.oldest_queued) == (1, NOW + HOUR)
 
     async def test_a_search_is_turned_over_page_by_page(self, store: Store) -> None:
         entries = [box_entry() for _ in range(5)]

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gridpost.core.delivery import Event, Side, State
-from gridpost.core.journal import Recorded, TrackingRow, UnknownRow
+from gridpost.core.journal import Recorded, RefusalRow, TrackingRow, UnknownRow
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from stores.place import Contract, Place, restarted
@@ -35,6 +35,29 @@ class JournalContract(Contract):
         assert await store.read(lambda unit: unit.journal.read(1, 1)) == [rows[1]]
         assert await store.read(lambda unit: unit.journal.read(3, 10)) == []
         await store.close()
+
+    async def test_actions_and_refusals_are_found_among_all_rows_newest_first(
+        self, store: Store
+    ) -> None:
+        tracking = TrackingRow(NOW, Side.SENT, "m", Event.ACCEPT, State.ACCEPTED, True)
+        refusal = RefusalRow(NOW, "id", "RULE", "CODE", "text")
+
+        def work(unit: UnitOfWork) -> None:
+            for number in range(3):
+                unit.journal.append(note(f"action {number}"))
+                unit.journal.append(tracking)
+                unit.journal.append(refusal)
+
+        await store.run(work)
+        kind = note("").KIND
+        found = await store.read(lambda unit: unit.journal.latest(kind, 2))
+        assert found == [Recorded(7, note("action 2")), Recorded(4, note("action 1"))]
+        older = await store.read(lambda unit: unit.journal.latest(kind, 2, before=4))
+        assert older == [Recorded(1, note("action 0"))]
+        refused = await store.read(lambda unit: unit.journal.latest(RefusalRow.KIND, 10))
+        assert [r.sequence for r in refused] == [9, 6, 3]
+        with pytest.raises(KeyError):
+            await store.read(lambda unit: unit.journal.latest(TrackingRow.KIND, 10))
 
     async def test_what_is_undone_leaves_no_gap(self, store: Store) -> None:
         def failing(unit: UnitOfWork) -> None:
@@ -135,6 +158,26 @@ class JournalContract(Contract):
         row = UnknownRow(NOW, "moon", 1, "{}")
         with pytest.raises(ValueError, match="not a kind"):
             await store.run(lambda unit: unit.journal.append(row))
+
+    async def test_what_people_page_through_is_found_among_other_rows(self, store: Store) -> None:
+        def fill(unit: UnitOfWork) -> None:
+            for number in range(6):
+                unit.journal.append(note(f"action {number}"))
+                unit.journal.append(
+                    TrackingRow(NOW, Side.SENT, "m", Event.ACCEPT, State.ACCEPTED, True)
+                )
+                unit.journal.append(RefusalRow(NOW, f"id {number}", "R", "C", "refused"))
+
+        await store.run(fill)
+        listed = await store.read(lambda unit: unit.journal.listed(4, 3))
+        assert [(r.sequence, r.row.KIND) for r in listed] == [
+            (6, "refusal"),
+            (7, "administration"),
+            (9, "refusal"),
+        ]
+        latest = await store.read(lambda unit: unit.journal.latest("administration", 2, 16))
+        assert [r.sequence for r in latest] == [13, 10]
+        assert await store.read(lambda unit: unit.journal.listed(18, 3)) == []
 
     async def test_a_journal_belongs_to_one_instance_of_a_component(
         self, place: Place, store: Store

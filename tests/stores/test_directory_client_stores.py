@@ -21,31 +21,40 @@ from gridpost.core.identifiers import ComponentCode
 from gridpost.core.own_entry import OwnEntry, change, confirm
 from gridpost.core.ports import DirectoryClientStore, DirectoryClientWork
 from gridpost.stores.memory.directory_client import MemoryClientStore
+from gridpost.stores.postgres.directory import ClientStore, open_client_store
 from gridpost.stores.sqlite import SqliteStore
 from support.builders import CONTACT, HOME, NOW, broker, certificate, endpoint, path, subsystem
+from support.postgres import PostgresDatabase
 
 
 class Place:
     """Where a store is opened, and opened again as after a restart."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, database: PostgresDatabase | None = None) -> None:
         self._folder = folder
+        self._database = database
         self._memory = MemoryClientStore()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[DirectoryClientStore]:
-        if self._folder is None:
+        store: SqliteStore | ClientStore
+        if self._database is not None:
+            store = open_client_store(self._database.settings(), "E1")
+        elif self._folder is not None:
+            store = SqliteStore.open(self._folder, "E1")
+        else:
             yield self._memory
             return
-        store = SqliteStore.open(self._folder, "E1")
         try:
             yield store
         finally:
             await store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "postgres":
+        return Place(None, request.getfixturevalue("postgres"))
     return Place(None if request.param == "memory" else tmp_path / "store")
 
 

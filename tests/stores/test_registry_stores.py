@@ -1,8 +1,8 @@
-"""One contract for the books of a component-directory, kept in memory and in SQLite alike."""
+"""One contract for the books of a component-directory, kept in memory, SQLite and PostgreSQL alike."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.message_path import Restriction
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import (
     PublicKey,
     Registration,
@@ -22,20 +23,38 @@ from gridpost.core.registration import (
 )
 from gridpost.core.registry_office import Invitation, IssuedCertificate
 from gridpost.stores.memory.directory import MemoryDirectoryStore
+from gridpost.stores.postgres.directory import open_directory_store
 from gridpost.stores.sqlite import SqliteStore
 from support.builders import CONTACT, NOW, broker, certificate, endpoint, path, subsystem
+from support.postgres import PostgresDatabase
 
 E1 = ComponentCode("E1")
 DAY = timedelta(days=1)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RegistryStore]:
-    opened: RegistryStore
+class Place:
+    """Where the books are, also after the directory has stopped."""
+
+    def __init__(self, open_store: Callable[[], RegistryStore], durable: bool = True) -> None:
+        self.open = open_store
+        self.durable = durable
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "memory":
-        opened = MemoryDirectoryStore()
-    else:
-        opened = SqliteStore.open(tmp_path / "store", "CD-1")
+        return Place(MemoryDirectoryStore, durable=False)
+    if request.param == "sqlite":
+        return Place(lambda: SqliteStore.open(tmp_path / "store", "CD-1"))
+    database: PostgresDatabase = request.getfixturevalue("postgres")
+    return Place(
+        lambda: open_directory_store(database.settings(take_over=timedelta(seconds=1)), "CD-1")
+    )
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[RegistryStore]:
+    opened = place.open()
     yield opened
     await opened.close()
 
@@ -187,6 +206,27 @@ async def test_entries_and_replicas_read_back_equal_and_count_their_changes(
         await store.run(lambda unit: unit.entries.remove("B1"))
 
 
+async def test_texts_that_no_database_holds_are_simply_not_found(store: RegistryStore) -> None:
+    def look(unit: RegistryUnit) -> None:
+        for strange in ("E1\0", "..\0/E1"):
+            assert unit.entries.find(strange) is None
+            assert unit.registrations.find(strange) is None
+            assert unit.registrations.of_component(strange) == []
+            assert unit.invitations.of_component(strange) == []
+
+    await store.run(look)
+    with pytest.raises(KeyError):
+        await store.run(lambda unit: unit.entries.remove("E1\0"))
+
+
+async def test_a_second_process_does_not_get_the_books(place: Place, store: RegistryStore) -> None:
+    if not place.durable:
+        pytest.skip("memory belongs to one process anyway")
+    with pytest.raises(Refusal) as refused:
+        place.open()
+    assert refused.value.rule is Rule.STORE_IN_USE
+
+
 @pytest.mark.req("503-7.1-b", component="component-directory")
 async def test_what_belongs_together_is_undone_together(store: RegistryStore) -> None:
     def half(unit: RegistryUnit) -> None:
@@ -210,13 +250,15 @@ async def test_what_belongs_together_is_undone_together(store: RegistryStore) ->
 
 
 @pytest.mark.req("503-10-c", component="component-directory")
-async def test_the_journal_is_there_after_a_restart_and_is_pruned_by_age(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path / "store", "CD-1")
+async def test_the_journal_is_there_after_a_restart_and_is_pruned_by_age(place: Place) -> None:
+    if not place.durable:
+        pytest.skip("memory forgets")
+    store = place.open()
     rows = [AdministrationRow(NOW - n * DAY, "alice", f"action {n}") for n in (9, 5, 1)]
     for row in rows:
         await store.run(lambda unit, row=row: unit.journal.append(row))
     await store.close()
-    store = SqliteStore.open(tmp_path / "store", "CD-1")
+    store = place.open()
     kept = await store.read(lambda unit: unit.journal.read(0, 10))
     assert [recorded.row for recorded in kept] == rows
     assert await store.run(lambda unit: unit.journal.prune(NOW, 6 * DAY)) == 1

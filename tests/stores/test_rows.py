@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,18 +12,20 @@ from hypothesis import strategies as st
 
 from gridpost.core.delivery import EXPIRING_STATES, Side, State, TraceEntry, final_since
 from gridpost.core.journal import KINDS, MessageRow, RefusalRow, UnknownRow
-from gridpost.core.message import Metadata
+from gridpost.core.message import Entry, Metadata, Processor, ValueType
 from gridpost.core.message_box import BoxEntry
-from gridpost.stores import journal_rows
-from gridpost.stores.journal_rows import Stored
-from gridpost.stores.sqlite.rows import (
+from gridpost.stores import journal_rows, values
+from gridpost.stores.box_rows import (
     BOX_COLUMNS,
     NEW_COLUMNS,
     BoxRow,
     MetadataRow,
     StateRow,
     TraceRow,
+    read_processors,
+    write_processors,
 )
+from gridpost.stores.journal_rows import Stored
 from gridpost.stores.values import (
     from_microseconds,
     read_metadata,
@@ -61,6 +64,26 @@ def test_metadata_come_back_from_columns_and_from_text(metadata: Metadata) -> No
     ):
         assert again == metadata
         assert _texts(again) == _texts(metadata)
+
+
+@given(strategies.metadatas)
+def test_processors_that_an_older_version_wrote_as_json_are_read(metadata: Metadata) -> None:
+    row = MetadataRow.from_metadata(metadata)
+    older = row._replace(processors=values.write_processors(metadata.processors))
+    assert older.to_metadata() == metadata
+
+
+def test_the_text_of_a_signature_is_kept_as_it_is_and_other_texts_are_escaped() -> None:
+    signature = Processor("signature", (Entry("signature", ValueType.STRING, '<a b="c">\n\\'),))
+    assert (
+        write_processors((signature,))
+        == '\x1fsignature\x1f1\x1fsignature\x1fSTRING\x1f<a b="c">\n\\'
+    )
+    for text in ("a\x1fb", "\x1f", "\ud800", "ä"):
+        processors = (replace(signature, entries=(Entry("k", ValueType.STRING, text),)), signature)
+        assert write_processors(processors).startswith("[")
+        assert read_processors(write_processors(processors)) == processors
+    assert read_processors(write_processors(())) == read_processors("[]") == ()
 
 
 @given(strategies.trace_entries)

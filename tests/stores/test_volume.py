@@ -15,8 +15,8 @@ from gridpost.core.delivery import Event, Side, State, Status
 from gridpost.core.identifiers import ComponentCode, new_message_id
 from gridpost.core.message_box import Retention, Search
 from gridpost.core.ports import UnitOfWork
+from gridpost.stores.box_rows import NEW_COLUMNS, BoxRow
 from gridpost.stores.sqlite import SqliteStore
-from gridpost.stores.sqlite.rows import NEW_COLUMNS, BoxRow
 from support.boxed import DAY, EXPIRY, ROUTE, acknowledgement, box_entry, happen, internal, put
 from support.builders import NOW
 from support.soak import Soak
@@ -47,6 +47,11 @@ QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
     "search first day": lambda unit: unit.box.search(
         Search(until=NOW - 29 * DAY, message_type="T3"), 50
     ),
+    "search text": lambda unit: unit.box.search(Search(text="too late"), 50),
+    "search text of nobody": lambda unit: unit.box.search(Search(text="no such text"), 50),
+    "recent": lambda unit: unit.box.recent(NOW - DAY, 10_000),
+    "tally": lambda unit: unit.box.tally(),
+    "latest actions": lambda unit: unit.journal.latest("administration", 50),
     "purge nothing": lambda unit: unit.box.purge(
         Retention(40 * DAY, 40 * DAY, 40 * DAY, 40 * DAY, 40 * DAY), NOW, 100
     ),

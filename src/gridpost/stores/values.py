@@ -55,6 +55,7 @@ def write_metadata(metadata: Metadata) -> str:
             "ba_message_id": metadata.ba_message_id,
             "processors": _plain(metadata.processors),
             "message_mversion": metadata.message_mversion,
+            "sender_description": metadata.sender_description,
         }
     )
 
@@ -78,6 +79,7 @@ def read_metadata(text: str) -> Metadata:
         ba_message_id=fields["ba_message_id"],
         processors=_processors(fields["processors"]),
         message_mversion=fields["message_mversion"],
+        sender_description=fields.get("sender_description", ""),
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support import strace
+from support.strace import Call
 
 SCRIPT = """
 import os, sys
@@ -19,52 +18,44 @@ ring.create_key()
 os.write(1, b"stored")
 """
 
-CALL = re.compile(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
+CALLS = "mkdir,write,fsync,fdatasync,rename,renameat,renameat2"
+
+pytestmark = pytest.mark.skipif(not strace.available, reason="strace is not installed")
 
 
-def traced(home: Path, log: Path, script: str = SCRIPT) -> list[tuple[str, str, int]]:
-    """The calls of a child process that touch its key directory or say that it is done."""
-    strace = ["strace", "-f", "-y", "-o", str(log)]
-    strace += ["-e", "trace=openat,mkdir,write,fsync,fdatasync,rename,renameat,renameat2"]
-    environment = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
-    subprocess.run(
-        [*strace, sys.executable, "-c", script, str(home)],
-        check=True,
-        capture_output=True,
-        env=environment,
-    )
-    calls = [match.groups() for match in map(CALL.match, log.read_text().splitlines()) if match]
-    return [
-        (name, arguments, int(result))
-        for name, arguments, result in calls
-        if str(home) in arguments or '"stored"' in arguments
-    ]
+def traced(home: Path, log: Path, script: str = SCRIPT) -> list[Call]:
+    """The calls of a child process, as they ended."""
+    done, calls = strace.trace(["-c", script, str(home)], CALLS, log)
+    assert done.returncode == 0, done.stderr
+    return [call for call in calls if call.result is not None]
 
 
-def position(calls: list[tuple[str, str, int]], name: str, text: str, after: int = -1) -> int:
-    for at, (called, arguments, result) in enumerate(calls):
-        if at > after and called.startswith(name) and text in arguments:
-            assert result >= 0, calls[at]
+def position(calls: list[Call], name: str, text: str, after: int = -1) -> int:
+    """Where a call on a path, or with a text, that begins like this comes first."""
+    for at, call in enumerate(calls):
+        said = (call.path, *call.texts)
+        if at > after and call.name.startswith(name) and any(t.startswith(text) for t in said):
+            assert call.result is not None, call
+            assert call.result >= 0, call
             return at
     raise AssertionError(f"no {name} with {text} after call {after} of {calls}")
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="no strace here")
 def test_bytes_then_name_are_on_disk_before_success_is_reported(tmp_path: Path) -> None:
     home = tmp_path / "keys"
     calls = traced(home, tmp_path / "log")
-    made = position(calls, "mkdir", f'"{home}"')
+    made = position(calls, "mkdir", str(home))
     written = position(calls, "write", f"{home}/.", made)
     file_synced = position(calls, "fsync", f"{home}/.", written)
     renamed = position(calls, "rename", str(home), file_synced)
-    directory_synced = position(calls, "fsync", f"{home}>", renamed)
-    reported = position(calls, "write", '"stored"', directory_synced)
+    directory_synced = position(calls, "fsync", str(home), renamed)
+    assert calls[directory_synced].path == str(home)
+    reported = position(calls, "write", "stored", directory_synced)
     assert reported > directory_synced
     (key,) = home.glob("*.key")
     assert key.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="no strace here")
 def test_the_check_itself_notices_a_missing_sync(tmp_path: Path) -> None:
     home = tmp_path / "keys"
     careless = "import os; os.fsync = lambda fd: None\n" + SCRIPT

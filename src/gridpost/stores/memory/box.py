@@ -12,16 +12,20 @@ from gridpost.core.delivery import (
     Decision,
     Side,
     State,
+    Status,
     TraceEntry,
 )
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import (
+    IN_TROUBLE,
     BoxEntry,
+    Brief,
     Content,
     Outgoing,
     Purged,
     Retention,
     Search,
+    Tally,
 )
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
@@ -49,10 +53,7 @@ class MemoryBox:
         conversation = (entry.application, entry.conversation_id)
         if side is Side.SENT and entry.conversation_id:
             if conversation in tables.conversations:
-                raise Refusal(
-                    Rule.CONVERSATION_REUSED,
-                    f"conversation '{entry.conversation_id}' has a message already",
-                )
+                raise _reused(entry.conversation_id)
             tables.conversations[conversation] = tables.last_message + 1
         tables.last_message += 1
         number = tables.last_message
@@ -60,6 +61,19 @@ class MemoryBox:
         tables.numbers[key] = number
         tables.contents[number] = content
         return True
+
+    def put_many(self, messages: Sequence[tuple[BoxEntry, Content]]) -> Sequence[bool]:
+        ids = set(self._tables.numbers)
+        used = set(self._tables.conversations)
+        for entry, _ in messages:
+            key = (entry.delivery.side, entry.message_id)
+            if key not in ids and entry.delivery.side is Side.SENT and entry.conversation_id:
+                conversation = (entry.application, entry.conversation_id)
+                if conversation in used:
+                    raise _reused(entry.conversation_id)
+                used.add(conversation)
+            ids.add(key)
+        return [self.put(entry, content) for entry, content in messages]
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         message = self._message(side, message_id)
@@ -98,17 +112,33 @@ class MemoryBox:
         message = self._message(Side.SENT, message_id)
         return () if message is None else message.acknowledgements
 
-    def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
+    def waiting(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
         return [
             entry
             for entry in self._entries()
             if entry.delivery.state is State.WAITING
             and entry.metadata.message_type == message_type
             and entry.delivery.expires_at > now
+            and entry.number > after
         ][:limit]
+
+    def hold(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
+        """There is one process."""
+        return self.waiting(message_type, now, limit, after)
+
+    def let_go(self) -> None:
+        """There is nobody else."""
 
     def count_waiting(self, message_type: str, now: datetime) -> int:
         return len(self.waiting(message_type, now, len(self._tables.messages)))
+
+    def waiting_types(self) -> Sequence[str]:
+        waiting = (e for e in self._entries() if e.delivery.state is State.WAITING)
+        return sorted({entry.metadata.message_type for entry in waiting})
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
         expired = [
@@ -122,9 +152,41 @@ class MemoryBox:
         found = [
             message.entry
             for number, message in self._tables.messages.items()
-            if (before is None or number < before) and _fits(search, message)
+            if (before is None or number < before)
+            and _fits(search, message)
+            and (not search.text or self._tells(message, search.text))
         ]
         return found[::-1][:limit]
+
+    def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
+        found = sorted(
+            (m for m in self._tables.messages.values() if m.arrived_at >= since),
+            key=lambda m: (m.arrived_at, m.entry.number),
+            reverse=True,
+        )
+        return [
+            Brief(
+                m.arrived_at,
+                m.entry.delivery.side,
+                m.entry.delivery.state,
+                m.entry.delivery.changed_at,
+                m.entry.size,
+            )
+            for m in found[:limit]
+        ]
+
+    def tally(self) -> Tally:
+        messages = self._tables.messages
+        statuses = [m.entry.delivery.status for m in messages.values()]
+        waiting = [m for m in messages.values() if m.entry.delivery.state is State.WAITING]
+        queued = [t.message for t in self._tables.transfers.values() if t.message in messages]
+        return Tally(
+            {status: statuses.count(status) for status in Status},
+            len(waiting),
+            waiting[0].arrived_at if waiting else None,
+            len(self._tables.transfers),
+            messages[queued[0]].arrived_at if queued and queued[0] is not None else None,
+        )
 
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
@@ -215,6 +277,15 @@ class MemoryBox:
         number = self._tables.numbers.get((side, message_id), 0)
         return self._tables.messages.get(number)
 
+    def _tells(self, message: Message, text: str) -> bool:
+        repeated = any(
+            t.message == message.entry.number and t.outgoing.due_at is not None
+            for t in self._tables.transfers.values()
+        )
+        return (repeated or message.entry.delivery.state in IN_TROUBLE) and any(
+            text.lower() in line.detail.lower() for line in message.trace
+        )
+
     def _entries(self) -> Iterable[BoxEntry]:
         return (message.entry for message in self._tables.messages.values())
 
@@ -245,4 +316,10 @@ def _fits(search: Search, message: Message) -> bool:
         and search.status in (None, delivery.status)
         and (search.since is None or search.since <= message.arrived_at)
         and (search.until is None or message.arrived_at < search.until)
+    )
+
+
+def _reused(conversation_id: str) -> Refusal:
+    return Refusal(
+        Rule.CONVERSATION_REUSED, f"conversation '{conversation_id}' has a message already"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gridpost.core.journal import JournalRow, Recorded
+from gridpost.core.journal import LISTED_KINDS, JournalRow, Recorded
 from gridpost.stores import journal_rows
 from gridpost.stores.memory.state import State
 from gridpost.stores.values import to_microseconds
@@ -29,6 +29,24 @@ class MemoryJournal:
             Recorded(sequence, journal_rows.read(self._tables.journal[sequence]))
             for sequence in later[:limit]
         ]
+
+    def listed(self, after: int, limit: int) -> Sequence[Recorded]:
+        found = [
+            Recorded(sequence, journal_rows.read(stored))
+            for sequence, stored in self._tables.journal.items()
+            if stored.kind in LISTED_KINDS and sequence > after
+        ]
+        return found[:limit]
+
+    def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        if kind not in LISTED_KINDS:
+            raise KeyError(kind)
+        found = [
+            Recorded(sequence, journal_rows.read(stored))
+            for sequence, stored in self._tables.journal.items()
+            if stored.kind == kind and (before is None or sequence < before)
+        ]
+        return found[::-1][:limit]
 
     def exported(self) -> int:
         return self._tables.exported

@@ -44,6 +44,7 @@ class MemoryQueueStore:
     """core.queues.QueueStore."""
 
     capabilities = Capabilities()
+    trouble: Refusal | None = None
 
     def __init__(self, component: str, clock: Clock, max_octets: int = 0) -> None:
         self.identity = Identity(component, str(uuid4()))
@@ -59,6 +60,9 @@ class MemoryQueueStore:
         used = sum(m.size for q in self._queues.values() for m in q.ready.values())
         full = bool(self.max_octets) and used > self.max_octets
         return Space(0, used, refusing=full, reason="the store is full" if full else "")
+
+    def set_marks(self, *, min_free: int, max_used: int) -> None:
+        self.max_octets = max_used
 
     def submit(self, operations: Sequence[Operation], done: Done) -> None:
         refusal = None
@@ -99,6 +103,9 @@ class MemoryQueueStore:
             queue.ready[self._number] = replace(
                 put.message, content=None if content is None else bytes(content)
             )
+
+    def handed_out(self, queue: str, number: int) -> None:
+        """A crash leaves nothing to count."""
 
     async def queues(self) -> Sequence[QueueState]:
         return [
@@ -173,6 +180,9 @@ class MemoryQueueStore:
 
     async def journal(self, work: Callable[[Journal], T]) -> T:
         return work(self._journal)
+
+    async def prune(self, now: datetime, retention: timedelta) -> int:
+        return await self.journal(lambda journal: journal.prune(now, retention))
 
     async def probe(self) -> timedelta:
         return timedelta(0)

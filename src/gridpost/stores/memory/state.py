@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from gridpost.core.delivery import Side, TraceEntry, final_since
+from gridpost.core.holds import Hold
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import BoxEntry, Outgoing
+from gridpost.core.notices import Notice, Subscription
 from gridpost.stores.journal_rows import Stored
 
 DISTANT = datetime.max.replace(tzinfo=UTC)
@@ -65,9 +67,15 @@ class State:
     contents: dict[int, bytes] = field(default_factory=dict)
     transfers: dict[int, Transfer] = field(default_factory=dict)
     journal: dict[int, Stored] = field(default_factory=dict)
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    notices: dict[int, Notice] = field(default_factory=dict)
+    holds: dict[tuple[str, str], Hold] = field(default_factory=dict)
+    resends: dict[int, str] = field(default_factory=dict)
+    papers: dict[int, dict[str, bytes]] = field(default_factory=dict)
     last_message: int = 0
     last_transfer: int = 0
     last_row: int = 0
+    last_notice: int = 0
     exported: int = 0
 
     def copy(self) -> State:
@@ -81,6 +89,11 @@ class State:
             contents=self.contents.copy(),
             transfers=self.transfers.copy(),
             journal=self.journal.copy(),
+            subscriptions=self.subscriptions.copy(),
+            notices=self.notices.copy(),
+            holds=self.holds.copy(),
+            resends=self.resends.copy(),
+            papers=self.papers.copy(),
         )
 
 

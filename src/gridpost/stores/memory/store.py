@@ -12,7 +12,9 @@ from gridpost.core.message_box import Content
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.memory.box import MemoryBox
+from gridpost.stores.memory.controls import MemoryControls
 from gridpost.stores.memory.journal import MemoryJournal
+from gridpost.stores.memory.notices import MemoryNotices
 from gridpost.stores.memory.state import MemoryDisk, State
 
 T = TypeVar("T")
@@ -24,6 +26,8 @@ class MemoryUnit:
     def __init__(self, tables: State) -> None:
         self.box = MemoryBox(tables)
         self.journal = MemoryJournal(tables)
+        self.notices = MemoryNotices(tables)
+        self.controls = MemoryControls(tables)
 
 
 class MemoryStore:

@@ -6,34 +6,45 @@ Transfers, retention and searches have files of their own; `SqliteBox` joins the
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import compress
+from typing import Any
 
-from gridpost.core.delivery import Decision, Side, TraceEntry
+from gridpost.core.delivery import Decision, Side, State, Status, TraceEntry
 from gridpost.core.message import InternalMessage, Metadata
-from gridpost.core.message_box import BoxEntry, Content, Outgoing, Purged, Retention, Search
+from gridpost.core.message_box import (
+    BoxEntry,
+    Brief,
+    Content,
+    Outgoing,
+    Purged,
+    Retention,
+    Search,
+    Tally,
+)
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.box_rows import BOX_COLUMNS, NEW_COLUMNS, BoxRow, StateRow, TraceRow
 from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
 from gridpost.stores.sqlite.retention import purge
-from gridpost.stores.sqlite.rows import BOX_COLUMNS, NEW_COLUMNS, BoxRow, StateRow, TraceRow
 from gridpost.stores.sqlite.search import query
-from gridpost.stores.values import to_microseconds
+from gridpost.stores.sqlite.statements import insert_rows, select_each
+from gridpost.stores.values import from_microseconds, to_microseconds
 
 Parameters = Sequence[object] | Mapping[str, object]
 
 _KNOWN = """
-    SELECT 1 FROM message WHERE message_id = ? AND side = ?
-    UNION ALL
-    SELECT 1 FROM remnant WHERE message_id = ? AND side = ?
+    SELECT message_id, side FROM (
+        SELECT message_id, side FROM message UNION ALL SELECT message_id, side FROM remnant
+    ) WHERE message_id
 """
-_PUT = f"""
-    INSERT INTO message ({", ".join(NEW_COLUMNS)}) VALUES ({", ".join("?" * len(NEW_COLUMNS))})
-"""
-_PUT_CONTENT = "INSERT INTO content (number, body, file, size) VALUES (?, ?, ?, ?)"
+_PUT = f"INSERT INTO message ({', '.join(NEW_COLUMNS)})"
+_LAST_NUMBER = "SELECT last_insert_rowid()"
+_PUT_CONTENT = "INSERT INTO content (number, body, file, size)"
 _FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = ? AND side = ?"
 _FIND_CONVERSATION = f"""
     SELECT {BOX_COLUMNS} FROM message
@@ -65,15 +76,50 @@ _TRACE_OF = f"""
 """
 _WAITING = f"""
     SELECT {BOX_COLUMNS} FROM message INDEXED BY message_waiting
-    WHERE message_type = ? AND state = 'WAITING' AND expires_at > ? ORDER BY number LIMIT ?
+    WHERE message_type = ? AND state = 'WAITING' AND number > ? AND expires_at > ?
+    ORDER BY number LIMIT ?
 """
 _COUNT_WAITING = """
     SELECT count(*) FROM message INDEXED BY message_waiting
     WHERE message_type = ? AND state = 'WAITING' AND expires_at > ?
 """
+# Steps from type to type through the index, however many messages each has.
+_WAITING_TYPES = """
+    WITH RECURSIVE found (message_type) AS (
+        SELECT min(message_type) FROM message INDEXED BY message_waiting WHERE state = 'WAITING'
+        UNION ALL
+        SELECT (
+            SELECT min(message_type) FROM message INDEXED BY message_waiting
+            WHERE state = 'WAITING' AND message_type > found.message_type
+        )
+        FROM found WHERE found.message_type IS NOT NULL
+    )
+    SELECT message_type FROM found WHERE message_type IS NOT NULL
+"""
 _EXPIRED = f"""
     SELECT {BOX_COLUMNS} FROM message INDEXED BY message_open
     WHERE open_until <= ? ORDER BY open_until, number LIMIT ?
+"""
+_RECENT = """
+    SELECT arrived_at, side, state, changed_at, size FROM message INDEXED BY message_by_arrival
+    WHERE arrived_at >= ? ORDER BY arrived_at DESC LIMIT ?
+"""
+_COUNT_STATUS = """
+    SELECT count(*) FROM message INDEXED BY message_by_status
+    WHERE status = ? AND status IS NOT NULL
+"""
+_COUNT_ALL_WAITING = """
+    SELECT count(*) FROM message INDEXED BY message_waiting WHERE state = 'WAITING'
+"""
+_OLDEST_WAITING = """
+    SELECT arrived_at FROM message WHERE number = (
+        SELECT min(+number) FROM message INDEXED BY message_waiting WHERE state = 'WAITING'
+    )
+"""
+_COUNT_QUEUED = "SELECT count(*) FROM outgoing"
+_OLDEST_QUEUED = """
+    SELECT m.arrived_at FROM outgoing o JOIN message m ON m.number = o.message
+    ORDER BY o.number LIMIT 1
 """
 
 
@@ -89,25 +135,33 @@ class SqliteBox:
         self._put: dict[str, tuple[int, Metadata]] = {}
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
-        key = (entry.message_id, entry.delivery.side.value)
-        if self._connection.execute(_KNOWN, key * 2).fetchone() is not None:
-            return False
-        try:
-            inserted = self._connection.execute(_PUT, BoxRow.from_entry(entry).new_columns)
-        except sqlite3.IntegrityError:
-            if self.find_conversation(entry.application, entry.conversation_id) is None:
-                raise
-            raise Refusal(
-                Rule.CONVERSATION_REUSED,
-                f"conversation '{entry.conversation_id}' has a message already",
-            ) from None
-        number = inserted.lastrowid
-        if number is None:
-            raise ValueError("the message got no number")
-        self._connection.execute(_PUT_CONTENT, (number, *self._files.keep(content)))
-        if entry.delivery.side is Side.SENT:
-            self._put[entry.message_id] = (number, entry.metadata)
-        return True
+        (new,) = self.put_many([(entry, content)])
+        return new
+
+    def put_many(self, messages: Sequence[tuple[BoxEntry, Content]]) -> Sequence[bool]:
+        rows = [BoxRow.from_entry(entry) for entry, _ in messages]
+        ids = [row.metadata.message_id for row in rows]
+        known = set(select_each(self._connection, _KNOWN, ids))
+        new = []
+        for row in rows:
+            key = (row.metadata.message_id, row.side)
+            new.append(key not in known)
+            known.add(key)
+        fresh = list(compress(zip(rows, messages, strict=True), new))
+        if not fresh:
+            return new
+        self._refuse_used_conversations([row for row, _ in fresh])
+        insert_rows(self._connection, _PUT, [row.new_columns for row, _ in fresh])
+        (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
+        # One writer, one statement after the other: the numbers follow each other.
+        numbered = zip(range(last - len(fresh) + 1, last + 1), fresh, strict=True)
+        contents = []
+        for number, (row, (entry, content)) in numbered:
+            contents.append((number, *self._files.keep(content)))
+            if row.side == Side.SENT:
+                self._put[entry.message_id] = (number, entry.metadata)
+        insert_rows(self._connection, _PUT_CONTENT, contents)
+        return new
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         return self._entry(_FIND, (message_id, side.value))
@@ -140,18 +194,62 @@ class SqliteBox:
     def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
         return evidence.of(self._connection, message_id)
 
-    def waiting(self, message_type: str, now: datetime, limit: int) -> Sequence[BoxEntry]:
-        return self._entries(_WAITING, (message_type, to_microseconds(now), limit))
+    def waiting(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
+        return self._entries(_WAITING, (message_type, after, to_microseconds(now), limit))
+
+    def hold(
+        self, message_type: str, now: datetime, limit: int, after: int = 0
+    ) -> Sequence[BoxEntry]:
+        """There is one process."""
+        return self.waiting(message_type, now, limit, after)
+
+    def let_go(self) -> None:
+        """There is nobody else."""
 
     def count_waiting(self, message_type: str, now: datetime) -> int:
         counted = self._connection.execute(_COUNT_WAITING, (message_type, to_microseconds(now)))
         return int(counted.fetchone()[0])
+
+    def waiting_types(self) -> Sequence[str]:
+        return [found for (found,) in self._connection.execute(_WAITING_TYPES).fetchall()]
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
         return self._entries(_EXPIRED, (to_microseconds(now), limit))
 
     def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
         return self._entries(*query(search, limit, before))
+
+    def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
+        rows = self._connection.execute(_RECENT, (to_microseconds(since), limit)).fetchall()
+        return [
+            Brief(
+                from_microseconds(arrived),
+                Side(side),
+                State(state),
+                from_microseconds(changed),
+                size,
+            )
+            for arrived, side, state, changed, size in rows
+        ]
+
+    def tally(self) -> Tally:
+        def one(query: str, *parameters: object) -> Any:
+            found = self._connection.execute(query, parameters).fetchone()
+            return None if found is None else found[0]
+
+        def moment(query: str) -> datetime | None:
+            at = one(query)
+            return None if at is None else from_microseconds(at)
+
+        return Tally(
+            {status: int(one(_COUNT_STATUS, status.value)) for status in Status},
+            int(one(_COUNT_ALL_WAITING)),
+            moment(_OLDEST_WAITING),
+            int(one(_COUNT_QUEUED)),
+            moment(_OLDEST_QUEUED),
+        )
 
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
@@ -204,6 +302,19 @@ class SqliteBox:
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
         self._put.clear()
         return purge(self._connection, self._files, retention, now, limit)
+
+    def _refuse_used_conversations(self, rows: Iterable[BoxRow]) -> None:
+        """Before anything is written: a caller may go on after the refusal."""
+        used: set[tuple[str, str]] = set()
+        for row in rows:
+            if row.conversation_id and row.side == Side.SENT:
+                key = (row.application, row.conversation_id)
+                if key in used or self.find_conversation(*key) is not None:
+                    raise Refusal(
+                        Rule.CONVERSATION_REUSED,
+                        f"conversation '{row.conversation_id}' has a message already",
+                    )
+                used.add(key)
 
     def _entry(self, query: str, parameters: Parameters) -> BoxEntry | None:
         found = self._connection.execute(query, parameters).fetchone()

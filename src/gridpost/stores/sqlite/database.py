@@ -28,8 +28,9 @@ WRITER_PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     # Savepoints keep old pages in memory instead of in a temporary file.
     "PRAGMA temp_store = MEMORY",
-    # Pages of the log before they are copied into the database: 16 MiB.
-    "PRAGMA wal_autocheckpoint = 2048",
+    # Pages of the log before they are copied into the database: 64 MiB. Every put changes the same
+    # pages of the indexes; the later the copy, the more of them are copied once instead of often.
+    "PRAGMA wal_autocheckpoint = 8192",
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -32768",
     # Deleted contents are overwritten where that costs no further writing.
@@ -54,15 +55,21 @@ def open_folder(
     component: str,
     resources: ExitStack,
     migrations: Sequence[Sequence[str]] = MIGRATIONS,
+    *,
+    shared: bool = False,
 ) -> Opened:
     """Lock, create where needed, recover and migrate. `resources` closes what was opened.
 
-    Other kinds of stores bring `migrations` of their own.
+    Other kinds of stores bring `migrations` of their own. A shared one may be open in several
+    processes; they only open it one after the other.
     """
     contents = folder / CONTENTS
-    with refusing():
+    with refusing(), ExitStack() as opening:
         _private_folder(folder)
-        _lock(folder / LOCK, resources)
+        if shared:
+            _lock(folder / LOCK, opening, wait=True)
+        else:
+            _lock(folder / LOCK, resources)
         _private_folder(contents)
         file = folder / DATABASE
         # SQLite gives its other files the permissions of this one.
@@ -125,12 +132,12 @@ def _private_folder(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _lock(file: Path, resources: ExitStack) -> None:
+def _lock(file: Path, resources: ExitStack, *, wait: bool = False) -> None:
     """Held until the process ends, however it ends."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     resources.callback(os.close, handle)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         owner = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
         raise Refusal(

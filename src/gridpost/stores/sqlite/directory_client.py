@@ -7,24 +7,16 @@ something has changed: most synchronisations write a few numbers.
 from __future__ import annotations
 
 import sqlite3
-from base64 import b64decode, b64encode
 from collections.abc import Collection, Sequence
-from typing import Any
 
-from gridpost.core.enrolment import Enrolment, EnrolmentState, Home
+from gridpost.core.enrolment import Enrolment
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.own_entry import OwnEntry
 from gridpost.core.synchronisation import Subsystem
-from gridpost.stores.directory_values import (
-    read_certificates,
-    read_component,
-    read_request,
-    write_certificates,
-    write_component,
-    write_request,
-)
+from gridpost.stores.directory_values import read_component, write_component
+from gridpost.stores.enrolment_values import read_enrolment, write_enrolment
 from gridpost.stores.sqlite.journal import SqliteJournal
-from gridpost.stores.values import from_microseconds, read_json, to_microseconds, write_json
+from gridpost.stores.values import from_microseconds, to_microseconds
 
 DIRECTORY_CLIENT = (
     """
@@ -151,12 +143,12 @@ class SqliteEnrolment:
 
     def load(self) -> Enrolment | None:
         row = self._connection.execute("SELECT state, record FROM enrolment").fetchone()
-        return None if row is None else _read(row[0], read_json(row[1]))
+        return None if row is None else read_enrolment(row[0], row[1])
 
     def save(self, enrolment: Enrolment) -> None:
         self._connection.execute(
             "INSERT OR REPLACE INTO enrolment VALUES (1, ?, ?)",
-            (enrolment.state.value, write_json(_plain(enrolment))),
+            (enrolment.state.value, write_enrolment(enrolment)),
         )
 
 
@@ -168,41 +160,3 @@ class SqliteClientUnit:
         self.own_entry = SqliteOwnEntry(connection)
         self.enrolment = SqliteEnrolment(connection)
         self.journal = SqliteJournal(connection)
-
-
-def _plain(enrolment: Enrolment) -> dict[str, Any]:
-    home = enrolment.home
-    return {
-        "home": {
-            "code": home.code,
-            "urls": list(home.urls),
-            "certificates": write_certificates(home.certificates),
-            "roots": [b64encode(root).decode("ascii") for root in home.roots],
-        },
-        "request": write_request(enrolment.request),
-        "extension": enrolment.extension,
-        "connect_with": write_certificates((enrolment.connect_with,)),
-        "registration_id": enrolment.registration_id,
-        "reason": enrolment.reason,
-        "certificates": write_certificates(enrolment.certificates),
-    }
-
-
-def _read(state: str, plain: dict[str, Any]) -> Enrolment:
-    home = plain["home"]
-    (connect_with,) = read_certificates(plain["connect_with"])
-    return Enrolment(
-        EnrolmentState(state),
-        Home(
-            ComponentCode(home["code"]),
-            tuple(home["urls"]),
-            read_certificates(home["certificates"]),
-            tuple(b64decode(root) for root in home["roots"]),
-        ),
-        read_request(plain["request"]),
-        plain["extension"],
-        connect_with,
-        plain["registration_id"],
-        plain["reason"],
-        read_certificates(plain["certificates"]),
-    )

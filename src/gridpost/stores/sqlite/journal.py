@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from gridpost.core.journal import JournalRow, Recorded
+from gridpost.core.journal import LISTED_KINDS, JournalRow, Recorded
 from gridpost.stores import journal_rows
 from gridpost.stores.values import to_microseconds
+
+# The same in the first version of every kind of store: what reads one journal reads them all. A
+# released migration never changes.
+JOURNAL = (
+    """
+    CREATE TABLE journal (
+        sequence INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        schema_version INTEGER NOT NULL,
+        payload TEXT NOT NULL
+    ) STRICT
+    """,
+    # One row: the highest numbers that were pruned and exported.
+    """
+    CREATE TABLE journal_state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        pruned INTEGER NOT NULL,
+        exported INTEGER NOT NULL
+    ) STRICT
+    """,
+    "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
+)
 
 # The next number comes from the table itself: a work that is undone gives its numbers back.
 _LAST = "coalesce((SELECT max(sequence) FROM journal), (SELECT pruned FROM journal_state))"
@@ -20,6 +44,30 @@ _READ = """
     SELECT sequence, at, kind, schema_version, payload FROM journal
     WHERE sequence > ? ORDER BY sequence LIMIT ?
 """
+# The kind stands in the text: SQLite uses a partial index only where it can see the condition.
+_LATEST = {
+    kind: f"""
+    SELECT sequence, at, kind, schema_version, payload FROM journal INDEXED BY journal_{kind}
+    WHERE kind = '{kind}' AND sequence < ? ORDER BY sequence DESC LIMIT ?
+"""
+    for kind in sorted(LISTED_KINDS)
+}
+# Each kind by its own index, and no more rows of it than can be wanted.
+_LISTED = (
+    "SELECT * FROM ("
+    + " UNION ALL ".join(
+        f"""
+        SELECT * FROM (
+            SELECT sequence, at, kind, schema_version, payload
+            FROM journal INDEXED BY journal_{kind}
+            WHERE kind = '{kind}' AND sequence > :after ORDER BY sequence LIMIT :limit
+        )
+        """
+        for kind in sorted(LISTED_KINDS)
+    )
+    + ") ORDER BY sequence LIMIT :limit"
+)
+_BEYOND = 2**63 - 1
 _EXPORTED = f"SELECT exported, {_LAST} FROM journal_state"
 _MARK_EXPORTED = "UPDATE journal_state SET exported = max(exported, ?)"
 _OLDEST = "SELECT sequence, at FROM journal ORDER BY sequence LIMIT ?"
@@ -42,11 +90,15 @@ class SqliteJournal:
         return appended
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        rows = self._connection.execute(_READ, (after, limit)).fetchall()
-        return [
-            Recorded(sequence, journal_rows.read(journal_rows.Stored._make(columns)))
-            for sequence, *columns in rows
-        ]
+        return _recorded(self._connection.execute(_READ, (after, limit)).fetchall())
+
+    def listed(self, after: int, limit: int) -> Sequence[Recorded]:
+        values = {"after": after, "limit": limit}
+        return _recorded(self._connection.execute(_LISTED, values).fetchall())
+
+    def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        bound = _BEYOND if before is None else before
+        return _recorded(self._connection.execute(_LATEST[kind], (bound, limit)).fetchall())
 
     def exported(self) -> int:
         exported, _ = self._connection.execute(_EXPORTED).fetchone()
@@ -81,3 +133,10 @@ class SqliteJournal:
             return 0
         self._connection.execute(_MARK_PRUNED, (last,))
         return self._connection.execute(_DELETE, (last,)).rowcount
+
+
+def _recorded(rows: Iterable[Sequence[Any]]) -> list[Recorded]:
+    return [
+        Recorded(sequence, journal_rows.read(journal_rows.Stored._make(columns)))
+        for sequence, *columns in rows
+    ]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import Route
+from gridpost.stores.box_rows import MetadataRow
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
-from gridpost.stores.sqlite.rows import MetadataRow
 from gridpost.stores.sqlite.schema import AWAITING
 from gridpost.stores.values import (
     from_microseconds,
@@ -136,12 +136,14 @@ def enqueue(
     """`just_put` is the number of the message, where the caller knows that it is in the box."""
     message_id = message.metadata.message_id
     number, metadata = just_put, None
-    if number is None:
+    # An acknowledgement is never in the box.
+    if number is None and not message.metadata.internal_type.is_acknowledgement:
         in_box = connection.execute(_IN_BOX, (message_id,)).fetchone()
         number, *columns = in_box or (None,)
         if tuple(columns) != MetadataRow.from_metadata(message.metadata):
             metadata = write_metadata(message.metadata)
     if number is None:
+        metadata = metadata or write_metadata(message.metadata)
         kept = files.keep(message.content)
     else:
         kept = Kept(None, None, len(message.content))

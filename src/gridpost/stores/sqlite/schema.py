@@ -9,8 +9,11 @@ import sqlite3
 from collections.abc import Sequence
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite.controls import CONTROLS
 from gridpost.stores.sqlite.directory_client import DIRECTORY_CLIENT
 from gridpost.stores.sqlite.directory_schema import COMPONENT_DIRECTORY
+from gridpost.stores.sqlite.journal import JOURNAL
+from gridpost.stores.sqlite.notices import NOTICES
 
 # What the standards call a message is a row of `message` with its `content` and its `trace`. Each
 # goes at its own time (503 cl. 5.9); what is left of a message after its metadata is a `remnant`.
@@ -159,24 +162,7 @@ _FIRST = (
     ON outgoing (priority DESC, number, due_at, expires_at) WHERE due_at IS NOT NULL
     """,
     "CREATE UNIQUE INDEX outgoing_by_file ON outgoing (file) WHERE file IS NOT NULL",
-    """
-    CREATE TABLE journal (
-        sequence INTEGER PRIMARY KEY,
-        at INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        schema_version INTEGER NOT NULL,
-        payload TEXT NOT NULL
-    ) STRICT
-    """,
-    # One row: the highest numbers that were pruned and exported.
-    """
-    CREATE TABLE journal_state (
-        one INTEGER PRIMARY KEY CHECK (one = 1),
-        pruned INTEGER NOT NULL,
-        exported INTEGER NOT NULL
-    ) STRICT
-    """,
-    "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
+    *JOURNAL,
 )
 
 # Spelled out: a released migration must not change with the code.
@@ -188,11 +174,28 @@ _LISTENING = (
     """,
 )
 
+# This version writes the processors of a message as separated fields and still reads JSON, so that no
+# row has to change; an older Gridpost could not read the new ones.
+_SEPARATED: tuple[str, ...] = ()
+# What operators look for: people's actions and refusals among all rows, texts of errors among all
+# messages. Partial, so that ordinary traffic writes none of them.
+TROUBLE = "'EXPIRED', 'FAILED', 'REFUSED'"
+_OPERATING = (
+    "CREATE INDEX journal_administration ON journal (sequence) WHERE kind = 'administration'",
+    "CREATE INDEX journal_refusal ON journal (sequence) WHERE kind = 'refusal'",
+    f"CREATE INDEX message_in_trouble ON message (number, state) WHERE state IN ({TROUBLE})",
+)
+
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _FIRST,
     COMPONENT_DIRECTORY,
     DIRECTORY_CLIENT,
     _LISTENING,
+    NOTICES,
+    _SEPARATED,
+    _OPERATING,
+    CONTROLS,
 )
 
 

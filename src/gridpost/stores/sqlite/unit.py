@@ -6,6 +6,7 @@ import sqlite3
 
 from gridpost.stores.sqlite.bodies import WorkFiles
 from gridpost.stores.sqlite.box import SqliteBox
+from gridpost.stores.sqlite.controls import SqliteControls
 from gridpost.stores.sqlite.directory_client import (
     SqliteDirectoryCopy,
     SqliteEnrolment,
@@ -13,6 +14,7 @@ from gridpost.stores.sqlite.directory_client import (
 )
 from gridpost.stores.sqlite.entries import SqliteEntries
 from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.notices import SqliteNotices
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
 
 
@@ -22,13 +24,18 @@ class SqliteUnit:
     Made anew for each work, because each work undoes its own files.
     """
 
-    __slots__ = ("_connection", "box", "files", "journal")
+    __slots__ = ("_connection", "box", "files", "journal", "notices")
 
     def __init__(self, connection: sqlite3.Connection, files: WorkFiles) -> None:
         self._connection = connection
         self.files = files
         self.box = SqliteBox(connection, files)
         self.journal = SqliteJournal(connection)
+        self.notices = SqliteNotices(connection)
+
+    @property
+    def controls(self) -> SqliteControls:
+        return SqliteControls(self._connection)
 
     @property
     def registrations(self) -> SqliteRegistrations:

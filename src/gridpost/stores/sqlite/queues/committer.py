@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from gridpost.core.queues import Done, Operation, Put
+from gridpost.core.queues import Done, Put
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.faults import refusal_of
 from gridpost.stores.sqlite.queues.files import Files, Staged
-from gridpost.stores.sqlite.queues.writer import Writer
+from gridpost.stores.sqlite.queues.space import shrink_log
+from gridpost.stores.sqlite.queues.writer import Step, Writer
 
 
 class Submission:
@@ -27,7 +28,7 @@ class Submission:
 
     __slots__ = ("done", "octets", "operations", "refusal", "staged")
 
-    def __init__(self, operations: Sequence[Operation], done: Done) -> None:
+    def __init__(self, operations: Sequence[Step], done: Done) -> None:
         self.operations = operations
         self.done = done
         self.staged: list[Staged | None] = [None] * len(operations)
@@ -47,6 +48,14 @@ class Work:
     def __init__(self, work: Callable[[sqlite3.Connection], Any], future: Any) -> None:
         self.work = work
         self.future = future
+
+
+class _Committed(NamedTuple):
+    """A transaction that is safe, and the files that nothing names any more."""
+
+    doomed: list[str]
+    seconds: float
+    operations: int
 
 
 _STOP: Final = object()
@@ -123,9 +132,9 @@ class Committer:
                 self._execute(item)
 
     def _commit_group(self, group: list[Submission]) -> None:
-        doomed: list[str] = []
+        committed = _Committed([], 0.0, 0)
         try:
-            doomed = self._transaction(group)
+            committed = self._transaction(group)
         except Exception as error:
             refusal = self._abandon(error)
             rest = [submission for submission in group if not submission.puts]
@@ -135,7 +144,7 @@ class Committer:
             if full and rest and len(rest) < len(group):
                 # What makes room must not fail together with what needs it.
                 try:
-                    doomed = self._transaction(rest)
+                    committed = self._transaction(rest)
                 except Exception as second:
                     self._abandon(second)
                 else:
@@ -148,11 +157,11 @@ class Committer:
             if staged is not None
             and (submission.refusal is not None or (type(operation) is Put and operation.duplicate))
         ]
-        if doomed or unused:
-            self._remove_files(doomed + unused)
-        self._tell(_report, group)
+        if committed.doomed or unused:
+            self._remove_files(committed.doomed + unused)
+        self._tell(self._report, group, committed)
 
-    def _transaction(self, group: list[Submission]) -> list[str]:
+    def _transaction(self, group: list[Submission]) -> _Committed:
         started = time.perf_counter()
         self._begin()
         pairs = [
@@ -165,17 +174,27 @@ class Committer:
             self._files.sync_names()
         self._commit()
         self._committed(self._connection)
-        self._tell(self._observe, time.perf_counter() - started, len(pairs))
-        return doomed
+        return _Committed(doomed, time.perf_counter() - started, len(pairs))
+
+    def _report(self, group: list[Submission], committed: _Committed) -> None:
+        """In the loop, and in one call: to wake it costs more than the news."""
+        if committed.operations:
+            self._observe(committed.seconds, committed.operations)
+        for submission in group:
+            submission.done(submission.refusal)
 
     def _abandon(self, error: Exception) -> Refusal:
         """The transaction failed as a whole: none of it happened."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        self.writer.reset()
-        return refusal_of(error) or Refusal(
+        refusal = refusal_of(error) or Refusal(
             Rule.INTERNAL, "the store could not commit; nothing was stored", repr(error)
         )
+        if refusal.rule is Rule.STORE_FULL:
+            # A log that begins anew may be all the room that what comes next needs.
+            shrink_log(self._connection)
+        self.writer.reset()
+        return refusal
 
     def _execute(self, item: Work) -> None:
         result: Any = None
@@ -206,11 +225,6 @@ class Committer:
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
-
-
-def _report(group: list[Submission]) -> None:
-    for submission in group:
-        submission.done(submission.refusal)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 from gridpost.core.queues import Octets
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.sqlite.bodies import sync_folder
 
 _PIECE = 1024 * 1024
 
@@ -31,25 +32,34 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Names of one run begin alike: no system call for each of them.
+        self._run = uuid4().hex
+        self._numbers = count(1)
+        self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._handle)
 
     def write(self, content: Octets) -> Staged:
-        name = uuid4().hex
-        path = self.folder / name
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        name = f"{self._run}-{next(self._numbers):x}"
+        handle = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._handle
+        )
         try:
             rest = memoryview(content)
             while rest:
                 rest = rest[os.write(handle, rest[:_PIECE]) :]
             os.fdatasync(handle)
         except BaseException:
-            path.unlink(missing_ok=True)
+            self.remove([name])
             raise
         finally:
             os.close(handle)
         return Staged(name, len(content))
 
     def sync_names(self) -> None:
-        sync_folder(self.folder)
+        """After this, files that were written have their names on the disk as well."""
+        os.fsync(self._handle)
 
     def read(self, name: str, size: int) -> bytes:
         try:
@@ -63,7 +73,8 @@ class Files:
     def remove(self, names: Iterable[str]) -> None:
         """After a crash before this reached the disk, the next start sweeps them."""
         for name in names:
-            (self.folder / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._handle)
 
     def sweep(self, named: Collection[str]) -> None:
         """Remove every file that no row names. Only while nobody else uses the store."""

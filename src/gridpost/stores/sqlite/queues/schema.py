@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gridpost.stores.sqlite.directory_client import DIRECTORY_CLIENT
+from gridpost.stores.sqlite.journal import JOURNAL
 
 # A queue that was removed keeps its row: ids that arrived in it stay known until they expire.
 _QUEUE = """
@@ -51,25 +52,17 @@ _FIRST = (
     "CREATE INDEX message_by_expiry ON message (expires_at)",
     "CREATE INDEX message_by_file ON message (file, size) WHERE file IS NOT NULL",
     _KNOWN,
-    # As in the other stores: what reads a journal reads this one too.
-    """
-    CREATE TABLE journal (
-        sequence INTEGER PRIMARY KEY,
-        at INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        schema_version INTEGER NOT NULL,
-        payload TEXT NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE journal_state (
-        one INTEGER PRIMARY KEY CHECK (one = 1),
-        pruned INTEGER NOT NULL,
-        exported INTEGER NOT NULL
-    ) STRICT
-    """,
-    "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
+    *JOURNAL,
     *DIRECTORY_CLIENT,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+# As in the other stores: people's actions and refusals are found among millions of transfers.
+_LISTED = (
+    "CREATE INDEX journal_administration ON journal (sequence) WHERE kind = 'administration'",
+    "CREATE INDEX journal_refusal ON journal (sequence) WHERE kind = 'refusal'",
+)
+
+# The highest number that a consumer was given since the store was opened; 0 after an orderly end.
+_HANDED_OUT = ("ALTER TABLE queue ADD COLUMN handed_out INTEGER NOT NULL DEFAULT 0",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT)

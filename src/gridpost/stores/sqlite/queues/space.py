@@ -1,7 +1,8 @@
 """Whether there is room for new messages: free space of the disk, and size of the store itself.
 
 Both marks leave a reserve. Below them nothing new is taken, while deliveries, which need a little
-room before they give some back, go on.
+room before they give some back, go on. What they give back stays in the database as free pages, so
+these count as room; a part of the reserve has to be free on the disk itself, for the log.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gridpost.core.queues import Space
 
 _LOOK_SECONDS = 0.25
+_SHRINK_SECONDS = 2.0
+# Of the mark for free space: what must be free outside of the database.
+_ON_DISK = 4
 
 
 class SpaceWatch:
@@ -25,6 +30,8 @@ class SpaceWatch:
         self._folder = folder
         self._file_octets = 0
         self._row_octets = 0
+        self._reusable = 0
+        self._shrunk = float("-inf")
         self._looked = float("-inf")
         self._measured = float("-inf")
         self._space = Space(0, 0, refusing=False)
@@ -41,7 +48,11 @@ class SpaceWatch:
             "SELECT coalesce(sum(size), 0) FROM message WHERE file IS NOT NULL"
         ).fetchone()
         self._row_octets = size * (pages - free)
+        self._reusable = size * free
         self._file_octets = files
+        if self._space.refusing and now - self._shrunk > _SHRINK_SECONDS:
+            self._shrunk = now
+            shrink_log(connection)
 
     def look(self) -> Space:
         now = time.monotonic()
@@ -52,9 +63,19 @@ class SpaceWatch:
         free = disk.f_bavail * disk.f_frsize
         used = self._row_octets + self._file_octets
         reason = ""
-        if free < self.min_free:
-            reason = f"{free} octets of the disk are free, the mark is {self.min_free}"
+        room = free + self._reusable
+        if room < self.min_free or free < self.min_free // _ON_DISK:
+            reason = (
+                f"{free} octets of the disk and {self._reusable} of the database are free, "
+                f"the mark is {self.min_free}"
+            )
         elif self.max_used and used > self.max_used:
             reason = f"the store holds {used} octets, the mark is {self.max_used}"
         self._space = Space(free, used, refusing=bool(reason), reason=reason)
         return self._space
+
+
+def shrink_log(connection: sqlite3.Connection) -> None:
+    """Copy the log into the database and give its place back, as far as the disk lets us."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

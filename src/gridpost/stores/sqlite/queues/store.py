@@ -7,7 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from gridpost.stores.sqlite.queues.committer import Committer, Observer, Submiss
 from gridpost.stores.sqlite.queues.files import Files, Staged
 from gridpost.stores.sqlite.queues.schema import MIGRATIONS
 from gridpost.stores.sqlite.queues.space import SpaceWatch
+from gridpost.stores.sqlite.queues.writer import HandedOut
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -68,6 +69,7 @@ class SqliteQueueStore:
     """core.queues.QueueStore."""
 
     capabilities = Capabilities()
+    trouble: Refusal | None = None
 
     def __init__(
         self,
@@ -95,6 +97,8 @@ class SqliteQueueStore:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="gridpost-queue-reader")
         self._reading = local()
         self._sweep = 0
+        self._handed_out: dict[str, int] = {}
+        self._marking = False
         self._closed = False
         self._watch = SpaceWatch(folder, min_free=settings.min_free, max_used=settings.max_used)
         self._watch.measure(opened.connection)
@@ -131,7 +135,9 @@ class SqliteQueueStore:
                 limit = settings.hard_limit // page
                 opened.connection.execute(f"PRAGMA max_page_count = {limit}")
             files = Files(opened.contents)
+            resources.callback(files.close)
             files.sweep(reading.named_files(opened.connection))
+            upkeep.count_interrupted(opened.connection)
         except BaseException:
             resources.close()
             raise
@@ -230,6 +236,24 @@ class SqliteQueueStore:
         else:
             submission.done(submission.refusal)
 
+    def handed_out(self, queue: str, number: int) -> None:
+        if number > self._handed_out.get(queue, 0):
+            self._handed_out[queue] = number
+            if not self._marking and not self._closed:
+                self._mark()
+
+    def _mark(self) -> None:
+        """One submission at a time: what is handed out meanwhile goes with the next."""
+        self._marking = True
+        marks, self._handed_out = self._handed_out, {}
+        self._committer.submit(Submission((HandedOut(marks),), self._marked))
+
+    def _marked(self, refusal: Refusal | None) -> None:
+        # Where the disk is full a mark is lost; the next one is higher.
+        self._marking = False
+        if self._handed_out and not self._closed:
+            self._mark()
+
     # ------------------------------------------------------------ queues
 
     async def queues(self) -> Sequence[QueueState]:
@@ -295,14 +319,20 @@ class SqliteQueueStore:
     async def ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._read(work)
 
+    async def prune(self, now: datetime, retention: timedelta) -> int:
+        return await self.journal(lambda journal: journal.prune(now, retention))
+
     async def probe(self) -> timedelta:
         started = self._loop.time()
         await self._committer.run(upkeep.probe)
         return timedelta(seconds=self._loop.time() - started)
 
     async def close(self) -> None:
-        self._closed = True
+        was_open, self._closed = not self._closed, True
         await self._staged.wait()
+        if was_open:
+            with suppress(Refusal):
+                await self._committer.run(upkeep.forget_handed_out)
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from gridpost.core.queues import Dropped, Queued, expired_row
 from gridpost.stores.sqlite.journal import SqliteJournal
-from gridpost.stores.sqlite.queues.statements import for_each
+from gridpost.stores.sqlite.statements import for_each
 from gridpost.stores.values import from_microseconds, to_microseconds
 
 _EXPIRED = """
@@ -82,6 +82,29 @@ def forget(connection: sqlite3.Connection, now: datetime, portion: int) -> int:
     return connection.execute(
         f"DELETE FROM known WHERE message_id >= ? AND expires_at <= ? {upper}", values
     ).rowcount
+
+
+def count_interrupted(connection: sqlite3.Connection) -> int:
+    """After a crash: what was with consumers may have been delivered (AMQP 3.2.1); how many."""
+    marks = connection.execute(
+        "SELECT queue, handed_out FROM queue WHERE handed_out > 0"
+    ).fetchall()
+    if not marks:
+        return 0
+    connection.execute("BEGIN IMMEDIATE")
+    counted = connection.executemany(
+        "UPDATE message SET deliveries = deliveries + 1 "
+        "WHERE queue = ? AND number <= ? AND held IS NULL",
+        marks,
+    ).rowcount
+    forget_handed_out(connection)
+    connection.execute("COMMIT")
+    return counted
+
+
+def forget_handed_out(connection: sqlite3.Connection) -> None:
+    """Every delivery has its outcome: nothing is to be counted when the store is opened again."""
+    connection.execute("UPDATE queue SET handed_out = 0 WHERE handed_out > 0")
 
 
 def probe(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,8 @@ both are taken back when the transaction is rolled back (`reset`).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from gridpost.core.identifiers import clip
 from gridpost.core.queues import CountFailure, Hold, Operation, Put, Remove
 from gridpost.stores import journal_rows
 from gridpost.stores.sqlite.queues.files import Staged
-from gridpost.stores.sqlite.queues.statements import for_each, insert_rows
+from gridpost.stores.sqlite.statements import for_each, insert_rows
 from gridpost.stores.values import to_microseconds
 
 _KNOWN: Final = "INSERT INTO known (message_id, queue, number, expires_at)"
@@ -34,13 +35,23 @@ _LAST_ROW: Final = (
     "SELECT coalesce((SELECT max(sequence) FROM journal), (SELECT pruned FROM journal_state))"
 )
 _LAST_NUMBER: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'message'), 0)"
+_HANDED_OUT: Final = "UPDATE queue SET handed_out = max(handed_out, ?) WHERE code = ?"
 _ANY_FILE: Final = "SELECT EXISTS (SELECT 1 FROM message WHERE file IS NOT NULL)"
 _ACTIVATE: Final = (
     "INSERT INTO queue (code, active) VALUES (?, 1) ON CONFLICT DO UPDATE SET active = 1 "
     "RETURNING queue"
 )
 
-Group = Iterable[tuple[Operation, Staged | None]]
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """The highest number that consumers of each queue were given. No fact for the journal."""
+
+    marks: Mapping[str, int]
+
+
+Step = Operation | HandedOut
+Group = Iterable[tuple[Step, Staged | None]]
 
 
 class Writer:
@@ -76,6 +87,10 @@ class Writer:
             elif kind is Remove:
                 assert isinstance(operation, Remove)
                 removed.append(operation.message.number)
+            elif kind is HandedOut:
+                assert isinstance(operation, HandedOut)
+                for code, number in operation.marks.items():
+                    self._connection.execute(_HANDED_OUT, (number, code))
             elif kind is CountFailure:
                 assert isinstance(operation, CountFailure)
                 self._connection.execute(
@@ -93,8 +108,9 @@ class Writer:
         doomed = self._remove(removed)
         # After the puts: only now it is known which of them are duplicates.
         rows = [
-            operation.written() if type(operation) is Put else operation.row
+            operation.written() if isinstance(operation, Put) else operation.row
             for operation, _ in group
+            if not isinstance(operation, HandedOut)
         ]
         self._write_down([journal_rows.write(row) for row in rows])
         return doomed

@@ -17,17 +17,49 @@ from gridpost.core.delivery import (
 )
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
-from gridpost.core.message import InternalType, Metadata
+from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.message_path import Route
-from gridpost.stores.values import (
-    from_microseconds,
-    read_processors,
-    to_microseconds,
-    write_processors,
-)
+from gridpost.stores.values import from_microseconds, to_microseconds
+from gridpost.stores.values import read_processors as read_json_processors
+from gridpost.stores.values import write_processors as write_json_processors
 
 _DISTANT = datetime.max.replace(tzinfo=UTC)
+# XML cannot hold this character, so processors that came over the wire never do.
+_UNIT = "\x1f"
+
+
+def write_processors(processors: tuple[Processor, ...]) -> str:
+    """Fields with a separator before each: a signature is long, and escaping it as JSON is slow.
+
+    Of a processor its id, the number of its entries, and their keys, types and values.
+    """
+    fields = [""]
+    for processor in processors:
+        fields += (processor.processor_id, str(len(processor.entries)))
+        for entry in processor.entries:
+            fields += (entry.key, entry.type.value, entry.value)
+    text = _UNIT.join(fields)
+    if text.isascii() and text.count(_UNIT) == len(fields) - 1:
+        return text
+    return write_json_processors(processors)
+
+
+def read_processors(text: str) -> tuple[Processor, ...]:
+    # What an older Gridpost wrote is JSON.
+    if text.startswith("["):
+        return read_json_processors(text)
+    fields = iter(text.split(_UNIT)[1:])
+    return tuple(
+        Processor(
+            processor_id,
+            tuple(
+                Entry(next(fields), ValueType(next(fields)), next(fields))
+                for _ in range(int(next(fields)))
+            ),
+        )
+        for processor_id in fields
+    )
 
 
 class MetadataRow(NamedTuple):

@@ -36,6 +36,17 @@ def for_each(connection: sqlite3.Connection, head: str, keys: Sequence[Any]) -> 
     return changed
 
 
+def select_each(
+    connection: sqlite3.Connection, head: str, keys: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """The rows of `head IN (…)` for all keys."""
+    return [
+        row
+        for chunk in _chunks(keys)
+        for row in connection.execute(_in(head, len(chunk)), chunk).fetchall()
+    ]
+
+
 @cache
 def _insert(head: str, width: int, count: int, tail: str) -> str:
     row = "(" + ",".join("?" * width) + ")"

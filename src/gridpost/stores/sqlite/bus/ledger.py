@@ -1,0 +1,163 @@
+"""The store of a bus: works are committed in groups, and a work that never ends is left behind.
+
+Several processes on one machine may have it open: SQLite lets one of them write at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gridpost.core.bus import Posted
+from gridpost.core.journal import Identity
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.sqlite import database
+from gridpost.stores.sqlite.bodies import Bodies
+from gridpost.stores.sqlite.bus.schema import MIGRATIONS
+from gridpost.stores.sqlite.bus.unit import POSTED, SqliteBusUnit, posted
+from gridpost.stores.sqlite.committer import Committer
+from gridpost.stores.values import from_microseconds, to_microseconds
+
+T = TypeVar("T")
+
+_MAX_GROUP = 64
+_NO_FILES = 1 << 62
+
+
+class _Lane:
+    """A connection with the thread that writes on it."""
+
+    def __init__(self, folder: Path, component: str) -> None:
+        self._resources = ExitStack()
+        opened = database.open_folder(folder, component, self._resources, MIGRATIONS, shared=True)
+        self.identity = opened.identity
+        self._connection = opened.connection
+        self._committer = Committer(
+            opened.connection,
+            Bodies(opened.contents, _NO_FILES),
+            max_group=_MAX_GROUP,
+            max_bytes=_NO_FILES,
+            remove_files=lambda names: None,
+        )
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._committer.start()
+
+    def submit(self, work: Callable[[SqliteBusUnit], T]) -> tuple[asyncio.Future[T], list[bool]]:
+        begun: list[bool] = []
+
+        def job(_: object) -> T:
+            begun.append(True)
+            return work(SqliteBusUnit(self._connection))
+
+        future = self._committer.submit(job)
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        return future, begun
+
+    def abandon(self) -> None:
+        """A work does not return: what it did is rolled back, and its thread is left to itself."""
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(
+                    Refusal(Rule.BUSY, "a handler beside this one hung; this one was undone")
+                )
+        self._connection.interrupt()
+        with suppress(sqlite3.Error):
+            self._connection.rollback()
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def close(self) -> None:
+        self._committer.stop()
+        self._resources.close()
+
+
+class SqliteBusLedger:
+    """core.bus.BusLedger."""
+
+    def __init__(self, folder: Path, component: str) -> None:
+        self._folder, self._component = folder, component
+        self._lane = _Lane(folder, component)
+        self.abandoned = 0
+
+    @classmethod
+    def open(cls, folder: Path, component: str) -> SqliteBusLedger:
+        return cls(folder, component)
+
+    @property
+    def identity(self) -> Identity:
+        return self._lane.identity
+
+    async def run(self, work: Callable[[SqliteBusUnit], T], within: float | None = None) -> T:
+        lane = self._lane
+        future, begun = lane.submit(work)
+        try:
+            async with asyncio.timeout(within):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            if future.done():
+                return future.result()
+            if not begun:
+                future.cancel()
+                raise Refusal(
+                    Rule.HANDLER_TIMEOUT, f"other requests took longer than {within:g} s"
+                ) from None
+            future.cancel()
+            if lane is self._lane:
+                # The old one may hold the lock of the database: it goes first. Nobody else may
+                # meet the gap between them, so this is not left to another thread.
+                lane.abandon()
+                self._lane = _Lane(self._folder, self._component)
+                self.abandoned += 1
+            raise Refusal(
+                Rule.HANDLER_TIMEOUT, f"the handler was not done after {within:g} s"
+            ) from None
+
+    async def unsent(self, limit: int) -> Sequence[Posted]:
+        query = f"SELECT {POSTED} FROM outbox WHERE sent = 0 ORDER BY sequence LIMIT ?"
+        return await self.run(lambda unit: [posted(row) for row in unit.execute(query, (limit,))])
+
+    async def sent(self, sequences: Sequence[int]) -> None:
+        def work(unit: SqliteBusUnit) -> None:
+            for sequence in sequences:
+                # What belongs to no remembered request is of no use any more.
+                unit.execute(
+                    "DELETE FROM outbox WHERE sequence = ? AND request IS NULL", (sequence,)
+                )
+                unit.execute("UPDATE outbox SET sent = 1 WHERE sequence = ?", (sequence,))
+
+        await self.run(work)
+
+    async def forget(self, before: datetime) -> int:
+        def work(unit: SqliteBusUnit) -> int:
+            return len(
+                unit.execute(
+                    "DELETE FROM request WHERE at < ? AND NOT EXISTS (SELECT 1 FROM outbox "
+                    "WHERE request = number AND sent = 0) RETURNING number",
+                    (to_microseconds(before),),
+                )
+            )
+
+        return await self.run(work)
+
+    async def alive(self, instance: str, at: datetime) -> None:
+        await self.run(
+            lambda unit: unit.execute(
+                "INSERT INTO instance (name, seen) VALUES (?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET seen = excluded.seen",
+                (instance, to_microseconds(at)),
+            )
+        )
+
+    async def instances(self, since: datetime) -> Sequence[tuple[str, datetime]]:
+        query = "SELECT name, seen FROM instance WHERE seen >= ? ORDER BY name"
+        rows = await self.run(lambda unit: unit.execute(query, (to_microseconds(since),)))
+        return [(name, from_microseconds(seen)) for name, seen in rows]
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._lane.close)

@@ -1,0 +1,5 @@
+"""The ledger of capacity in SQLite: a database of its own, append-only."""
+
+from gridpost.stores.sqlite.capacity.ledger import SqliteCapacityLedger
+
+__all__ = ["SqliteCapacityLedger"]

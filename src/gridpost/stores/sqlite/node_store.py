@@ -1,0 +1,101 @@
+"""The books of a MADES 1.1 node in SQLite: works are committed in groups, contents lie beside."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import local
+from typing import Any, TypeVar
+
+from gridpost.core.journal import Identity
+from gridpost.stores.sqlite import database
+from gridpost.stores.sqlite.bodies import Bodies, NoFiles
+from gridpost.stores.sqlite.committer import Committer
+from gridpost.stores.sqlite.faults import refusing
+from gridpost.stores.sqlite.node_schema import MIGRATIONS
+from gridpost.stores.sqlite.node_unit import SqliteNodeUnit
+
+T = TypeVar("T")
+
+IN_ROWS = 64 * 1024
+"""Contents up to here lie in the database, larger ones in files."""
+_MAX_GROUP = 64
+_MAX_GROUP_BYTES = 64 * 1024 * 1024
+
+
+class _Committer(Committer):
+    def _execute(self, job: Any) -> None:
+        work = job.work
+        job.work = lambda _: work(SqliteNodeUnit(self._connection, job.files))
+        super()._execute(job)
+
+
+class SqliteNodeStore:
+    """core.node_ports.NodeStore."""
+
+    def __init__(self, folder: Path, opened: database.Opened, resources: ExitStack) -> None:
+        """Use `open`."""
+        self.identity: Identity = opened.identity
+        self._folder = folder
+        self._resources = resources
+        self._bodies = Bodies(opened.contents, IN_ROWS)
+        self._bodies.sweep(_named(opened.connection))
+        self._reading = local()
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="gridpost-node-reader")
+        self._committer = _Committer(
+            opened.connection,
+            self._bodies,
+            max_group=_MAX_GROUP,
+            max_bytes=_MAX_GROUP_BYTES,
+            remove_files=self._bodies.remove,
+        )
+        self._committer.start()
+
+    @classmethod
+    def open(cls, folder: Path, component: str) -> SqliteNodeStore:
+        resources = ExitStack()
+        try:
+            opened = database.open_folder(folder, component, resources, MIGRATIONS)
+            return cls(folder, opened, resources)
+        except BaseException:
+            resources.close()
+            raise
+
+    async def run(self, work: Callable[[SqliteNodeUnit], T]) -> T:
+        submitted: Any = work  # the committer hands it our kind of unit
+        result: T = await self._committer.submit(submitted)
+        return result
+
+    async def read(self, work: Callable[[SqliteNodeUnit], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _read(self, work: Callable[[SqliteNodeUnit], T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
+        if connection is None:
+            connection = self._reading.connection = database.connect_reader(self._folder)
+            self._resources.callback(connection.close)
+        with refusing():
+            connection.execute("BEGIN")
+            try:
+                return work(SqliteNodeUnit(connection, NoFiles(self._bodies)))
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _close(self) -> None:
+        self._committer.stop()
+        self._readers.shutdown()
+        self._resources.close()
+
+
+def _named(connection: sqlite3.Connection) -> set[str]:
+    return {
+        name for (name,) in connection.execute("SELECT file FROM message WHERE file IS NOT NULL")
+    }
