@@ -1,0 +1,1 @@
+"""From every component's journal to tables, key figures and proofs."""

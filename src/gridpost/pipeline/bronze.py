@@ -1,0 +1,418 @@
+"""From admitted segments to the bronze table: each journal row once, as landed, with its lineage.
+
+What a batch brings is decided by its content, not by its number: rows in ranges that the pointer
+lists are repeats, whether Spark replays a batch, a segment comes twice, or the checkpoint was lost,
+restored or made anew. The pointer is the commit; segments are archived only after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gridpost.core.journal import KINDS, AdministrationRow, AllocationRow, AtcRow, BroadcastRow
+from gridpost.core.segment import SegmentName
+from gridpost.pipeline import admit
+from gridpost.pipeline.lake import Lake, Part, Progress, silent, write_atomically
+from gridpost.pipeline.ranges import Range, among_themselves, merged, overlapping
+from gridpost.pipeline.schemas import BRONZE, QUARANTINE, SEGMENT
+
+LAYER, TABLE, ASIDE, QUALITY = "bronze", "journal", "quarantine", "quality"
+# Admitted files are touched before each run: age never hides one (see admit.refresh).
+MAX_FILE_AGE = "7d"
+STREAM_ID = "stream-id"
+_EARLIEST, _LATEST = "2000-01-01 00:00:00", "2200-01-01 00:00:00"
+# Names of people, by kind: from here on only their keyed hash.
+USERS: dict[str, tuple[str, ...]] = {
+    AdministrationRow.KIND: ("actor",),
+    AllocationRow.KIND: ("user",),
+}
+# Without these a row says nothing that silver could use.
+NEEDED = {
+    "message": ("message_id", "side", "generated"),
+    "tracking": ("message_id", "side", "event"),
+    "acknowledgement": ("message_id", "related_message_id", "side"),
+    "transfer": ("message_id",),
+    AtcRow.KIND: ("border", "period_start", "quantity"),
+    AllocationRow.KIND: ("allocation_id", "period_start", "quantity"),
+    BroadcastRow.KIND: ("broadcast_id", "exchange"),
+}
+
+_QUALITY = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("batch", pa.int64()),
+        ("component", pa.string()),
+        ("instance", pa.string()),
+        ("rows_in", pa.int64()),
+        ("rows_out", pa.int64()),
+        ("quarantined", pa.int64()),
+        ("repeated", pa.int64()),
+        ("first_sequence", pa.int64()),
+        ("last_sequence", pa.int64()),
+        ("newest", pa.timestamp("us", tz="UTC")),
+        ("unknown_eic", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    stream: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    quarantined: int
+    repeated: int
+
+
+def read_stream(
+    spark: SparkSession, lake: Lake, commit: Callable[[DataFrame, int], None], max_files: int
+) -> None:
+    """One pass over everything that is admitted."""
+    source = (
+        spark.readStream.schema(SEGMENT)
+        .format("parquet")
+        .option("recursiveFileLookup", True)
+        .option("pathGlobFilter", "segment.*.parquet")
+        .option("maxFileAge", MAX_FILE_AGE)
+        .option("maxFilesPerTrigger", max_files)
+        .load(str(lake.admitted))
+        .select("*", F.col("_metadata.file_name").alias("segment"))
+    )
+    query = (
+        source.writeStream.foreachBatch(commit)
+        .option("checkpointLocation", str(lake.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def ingest(
+    spark: SparkSession, lake: Lake, *, max_files: int = 64, progress: Progress = silent
+) -> list[BatchResult]:
+    """Everything that is admitted, into bronze; safe to run again after any interruption."""
+    bring_back(lake)
+    admit.archive(lake, committed_segments(lake))
+    if admit.refresh(lake) == 0:
+        return []
+    # With Spark Connect batches are committed at the server: what travels there must be plain.
+    remote = ".connect." in type(spark).__module__
+    before = len(_results(lake))
+    read_stream(
+        spark,
+        lake,
+        committing(lake.root, stream_id(lake), silent if remote else progress),
+        max_files,
+    )
+    admit.archive(lake, committed_segments(lake))
+    return _results(lake)[before:]
+
+
+def committing(root: Path, stream: str, progress: Progress) -> Callable[[DataFrame, int], None]:
+    def commit(batch: DataFrame, number: int) -> None:
+        BronzeWriter(Lake(root), stream, progress).commit(batch, number)
+
+    return commit
+
+
+def _results(lake: Lake) -> list[BatchResult]:
+    """What was done, from the table that says so: it is the same wherever it was done."""
+    rows = lake.table(LAYER, QUALITY).read()
+    return [
+        BatchResult(
+            row["stream"],
+            row["batch"],
+            row["rows_in"],
+            row["rows_out"],
+            row["quarantined"],
+            row["repeated"],
+        )
+        for row in ([] if rows is None else rows.to_pylist())
+        if row["component"] is None
+    ]
+
+
+class BronzeWriter:
+    """What foreachBatch calls."""
+
+    def __init__(self, lake: Lake, stream: str, progress: Progress = silent) -> None:
+        self._lake = lake
+        self._stream = stream
+        self._progress = progress
+        self._key = lake.secret("pseudonyms")
+
+    def commit(self, batch: DataFrame, number: int) -> None:
+        spark = batch.sparkSession
+        table = self._lake.table(LAYER, TABLE)
+        aside = self._lake.table(LAYER, ASIDE)
+        frame = prepared(batch, self._stream, number, self._key)
+        # Staged first, judged after: one pass over the segments in the usual case.
+        staged = table.stage(frame)
+        segments = _segments(spark, table.paths(staged), _parties(self._lake))
+        if not segments:
+            return
+        pointer = table.pointer()
+        known = overlapping(ranges_of(pointer.parts), [s.range for s in segments])
+        rows_in = sum(s.rows for s in segments)
+        bad = sum(s.bad for s in segments)
+        repeated = 0
+        set_aside: list[Part] = []
+        if known or bad or among_themselves([s.range for s in segments]):
+            landed = spark.read.schema(QUARANTINE).parquet(*table.paths(staged))
+            fresh = without_repeats(landed, known)
+            staged = table.stage(fresh.where(F.col("reason").isNull()))
+            set_aside = aside.stage(fresh.where(F.col("reason").isNotNull())) if bad else []
+            bad = sum(part.rows for part in set_aside)
+            repeated = rows_in - bad - sum(part.rows for part in staged)
+        made_by = f"{self._stream}/{number}"
+        meta = {
+            "stream": self._stream,
+            "batch": number,
+            "segments": [s.segment for s in segments],
+            "ranges": [asdict(r) for r in merged(s.range for s in segments)],
+            "kinds": sorted({kind for s in segments for kind in s.kinds}),
+        }
+        if set_aside and not _holds(aside.pointer().parts, made_by):
+            aside.append([replace(part, made_by=made_by) for part in set_aside])
+        rows_out = sum(part.rows for part in staged)
+        # A batch of repeats alone leaves its trace too: its segments may be archived.
+        parts = staged or [Part("", 0)]
+        table.append([replace(part, made_by=made_by, meta=meta) for part in parts])
+        self._lake.table(LAYER, QUALITY).append(
+            self._lake.table(LAYER, QUALITY).stage_arrow(
+                _quality(self._stream, number, segments, rows_in, bad, repeated)
+            )
+        )
+        self._progress(f"batch {number}: {rows_out:,} rows")
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    segment: str
+    range: Range
+    rows: int
+    bad: int
+    kinds: tuple[str, ...]
+    unknown_eic: int | None = None
+    """Messages of parties that the imported list does not know; None: there is no list."""
+
+
+def _parties(lake: Lake) -> list[str]:
+    rows = lake.table("silver", "parties").read(["code"])
+    return [] if rows is None else rows["code"].to_pylist()
+
+
+def _segments(spark: SparkSession, paths: Sequence[str], parties: list[str]) -> list[_Segment]:
+    if not paths:
+        return []
+    schema = "segment string, time timestamp, kind string, reason string"
+    counted = []
+    if parties:
+        schema += ", message struct<sender_code:string,receiver_code:string>"
+        ends = F.col("message")
+        known = ends["sender_code"].isin(parties) & ends["receiver_code"].isin(parties)
+        counted.append(F.count(F.when(~known, 1)).alias("unknown_eic"))
+    rows = (
+        spark.read.schema(schema)
+        .parquet(*paths)
+        .groupBy("segment")
+        .agg(
+            F.count("*").alias("rows"),
+            F.count("reason").alias("bad"),
+            F.unix_micros(F.max("time")).alias("newest"),
+            F.collect_set("kind").alias("kinds"),
+            *counted,
+        )
+        .collect()
+    )
+    found = []
+    for row in rows:
+        name = SegmentName.parse(row.segment)
+        if name is None or name.rows != row.rows:
+            raise RuntimeError(f"{row.segment} changed after it was admitted")
+        newest = row.newest or 0
+        extent = Range(name.component, name.instance, name.first, name.last, newest)
+        strangers = row.unknown_eic if parties else None
+        found.append(_Segment(row.segment, extent, row.rows, row.bad, tuple(row.kinds), strangers))
+    return sorted(found, key=lambda s: s.range)
+
+
+def prepared(batch: DataFrame, stream: str, number: int, key: bytes) -> DataFrame:
+    """The columns of bronze, and why a row does not belong there."""
+    frame = batch
+    for kind, names in USERS.items():
+        for name in names:
+            value = F.col(kind)[name]
+            hidden = F.when(value != "", pseudonym(value, key)).otherwise(value)
+            frame = frame.withColumn(
+                kind, F.when(F.col(kind).isNotNull(), F.col(kind).withField(name, hidden))
+            )
+    frame = frame.withColumns({"stream": F.lit(stream), "batch": F.lit(number).cast("long")})
+    return frame.select(*BRONZE.fieldNames(), reason().alias("reason"))
+
+
+def reason() -> Column:
+    """Null where a row is good."""
+    known = F.lit(None).cast("string")
+    for kind, row in KINDS.items():
+        is_it = F.col("kind") == kind
+        missing = F.col(kind).isNull()
+        for name in NEEDED.get(kind, ()):
+            missing = missing | F.col(kind)[name].isNull()
+        known = (
+            F.when(
+                is_it & (F.col("schema_version") > row.SCHEMA_VERSION),
+                F.lit(f"a newer version of {kind}"),
+            )
+            .when(is_it & missing, F.lit(f"a row of {kind} without its columns"))
+            .otherwise(known)
+        )
+    return (
+        F.when(~F.coalesce(F.col("kind").isin(*KINDS), F.lit(False)), F.lit("an unknown kind"))
+        .when(
+            ~F.coalesce(F.col("time").between(_EARLIEST, _LATEST), F.lit(False)),
+            F.lit("an impossible time"),
+        )
+        .otherwise(known)
+    )
+
+
+def without_repeats(frame: DataFrame, known: Sequence[Range]) -> DataFrame:
+    """Rows of ranges that the lake does not hold, each once."""
+    repeat = F.lit(False)
+    for item in known:
+        repeat = repeat | (
+            (F.col("component") == item.component)
+            & (F.col("instance") == item.instance)
+            & F.col("sequence").between(item.first, item.last)
+        )
+    return frame.where(~repeat).dropDuplicates(["component", "instance", "sequence"])
+
+
+def pseudonym(value: Column, key: bytes) -> Column:
+    """HMAC-SHA-256 (RFC 2104) in the words of SQL, so that it runs where the rows are."""
+    block = key.ljust(64, b"\0")
+    inner = F.lit(bytes(b ^ 0x36 for b in block))
+    outer = F.lit(bytes(b ^ 0x5C for b in block))
+    first = F.unhex(F.sha2(F.concat(inner, value.cast("binary")), 256))
+    return F.substring(F.sha2(F.concat(outer, first), 256), 1, 32)
+
+
+def ranges_of(parts: Sequence[Part]) -> list[Range]:
+    return merged(Range(**item) for part in parts for item in part.meta.get("ranges", ()))
+
+
+def committed_segments(lake: Lake) -> set[str]:
+    parts = lake.table(LAYER, TABLE).pointer().parts
+    return {name for part in parts for name in part.meta.get("segments", ())}
+
+
+def stream_id(lake: Lake) -> str:
+    """Made with the checkpoint, kept in it: a new checkpoint is another stream."""
+    file = lake.checkpoint / STREAM_ID
+    if not file.is_file():
+        write_atomically(file, uuid4().hex.encode())
+    return file.read_text(encoding="ascii")
+
+
+def bring_back(lake: Lake) -> int:
+    """After a lake was restored from an older copy: archived segments that it does not hold.
+
+    The checkpoint then knows batches that the lake does not, and would never show them again.
+    """
+    commits = [int(f.name) for f in (lake.checkpoint / "commits").glob("*") if f.name.isdigit()]
+    parts = lake.table(LAYER, TABLE).pointer().parts
+    stream = stream_id(lake) if commits else ""
+    seen = [p.meta["batch"] for p in parts if p.meta.get("stream") == stream]
+    if not commits or max(commits) <= max(seen, default=-1):
+        return 0
+    known = ranges_of(parts)
+    back = 0
+    for file in sorted(lake.archive.glob("*/segment.*.parquet")):
+        name = SegmentName.parse(file.name)
+        if name is None:
+            continue
+        wanted = Range(name.component, name.instance, name.first, name.last)
+        if not any(
+            k.key == wanted.key and k.first <= wanted.first <= wanted.last <= k.last for k in known
+        ):
+            target = lake.admitted / file.parent.name
+            target.mkdir(parents=True, exist_ok=True)
+            file.rename(target / file.name)
+            back += 1
+    aside = lake.checkpoint.with_name(f"bronze.{uuid4().hex[:8]}.old")
+    lake.checkpoint.rename(aside)
+    return back
+
+
+def _holds(parts: Sequence[Part], made_by: str) -> bool:
+    return any(part.made_by == made_by for part in parts)
+
+
+def _quality(
+    stream: str, number: int, segments: Sequence[_Segment], rows_in: int, bad: int, repeated: int
+) -> pa.Table:
+    lines = []
+    for item in merged(s.range for s in segments):
+        mine = [s for s in segments if s.range.key == item.key and s.range.overlaps(item)]
+        rows = sum(s.rows for s in mine)
+        lines.append(
+            {
+                "stream": stream,
+                "batch": number,
+                "component": item.component,
+                "instance": item.instance,
+                "rows_in": rows,
+                "rows_out": None,
+                "quarantined": sum(s.bad for s in mine),
+                "repeated": None,
+                "first_sequence": item.first,
+                "last_sequence": item.last,
+                "newest": max(s.range.newest for s in mine),
+                "unknown_eic": _strangers(mine),
+            }
+        )
+    lines.append(
+        {
+            "stream": stream,
+            "batch": number,
+            "component": None,
+            "instance": None,
+            "rows_in": rows_in,
+            "rows_out": rows_in - bad - repeated,
+            "quarantined": bad,
+            "repeated": repeated,
+            "first_sequence": None,
+            "last_sequence": None,
+            "newest": max(s.range.newest for s in segments),
+            "unknown_eic": _strangers(segments),
+        }
+    )
+    return pa.Table.from_pylist(lines, schema=_QUALITY)
+
+
+def _strangers(segments: Sequence[_Segment]) -> int | None:
+    counts = [s.unknown_eic for s in segments if s.unknown_eic is not None]
+    return sum(counts) if counts else None
+
+
+def read_bronze(spark: SparkSession, lake: Lake, parts: Sequence[Part]) -> DataFrame:
+    table = lake.table(LAYER, TABLE)
+    live = [part for part in parts if part.rows]
+    if not live:
+        return spark.createDataFrame([], BRONZE)
+    return spark.read.schema(BRONZE).parquet(*table.paths(live))
+
+
+def part_key(part: Part) -> str:
+    """The identity of a bronze part, also after compaction has put several into one folder."""
+    return hashlib.sha256(f"{part.made_by}:{part.path}".encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Gold: key figures of delivery, reconciliation, evidence. Each row names the build that made it."""

@@ -1,0 +1,184 @@
+"""The commands of the pipeline as functions: each can be run again at any time, each says what it did."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gridpost.pipeline import admit as admission
+from gridpost.pipeline.lake import Lake, Progress, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gridpost.pipeline.build import BuildSettings
+
+# What nobody could make anew from bronze.
+KEPT = ("silver.tombstones", "silver.parties")
+
+Session = Callable[[], "SparkSession"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A lake and the way to a Spark session, which is started only where one is needed."""
+
+    lake: Lake
+    session: Session
+    progress: Progress = silent
+
+    def writing(self) -> AbstractContextManager[None]:
+        return self.lake.writing()
+
+    # ------------------------------------------------------------ ingest
+
+    def ingest(self, landings: Sequence[Path] = (), *, max_files: int = 64) -> dict[str, Any]:
+        started = time.monotonic()
+        with self.writing():
+            self.progress("admitting segments")
+            admitted = admission.admit(self.lake, (self.lake.landing, *landings), datetime.now(UTC))
+            batches = []
+            if any(self.lake.admitted.glob("*/segment.*.parquet")):
+                from gridpost.pipeline import bronze
+
+                self.progress("starting Spark")
+                spark = self.session()
+                self.progress("reading segments")
+                batches = bronze.ingest(
+                    spark, self.lake, max_files=max_files, progress=self.progress
+                )
+        rows = sum(batch.rows_out for batch in batches)
+        return {
+            "segments": len(admitted.admitted),
+            "octets": admitted.octets,
+            "quarantined_segments": [
+                {"segment": name, "reason": reason} for name, reason in admitted.quarantined
+            ],
+            "batches": len(batches),
+            "rows": rows,
+            "quarantined": sum(batch.quarantined for batch in batches),
+            "repeated": sum(batch.repeated for batch in batches),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def replay(self) -> dict[str, Any]:
+        """Judge quarantined rows again."""
+        from gridpost.pipeline.replay import replay
+
+        with self.writing():
+            self.progress("starting Spark")
+            return replay(self.session(), self.lake)
+
+    def continuous(
+        self,
+        settings: BuildSettings,
+        landings: Sequence[Path],
+        stop: Callable[[float], bool],
+        *,
+        interval: float,
+        silence: float,
+        told: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Ingest, build and tell alerts that came and went, until `stop` says so."""
+        from gridpost.pipeline.alerts import changes, evaluate
+
+        standing: dict[str, dict[str, Any]] = {}
+        while True:
+            done = self.ingest(landings)
+            if done["rows"] or not standing:
+                self.build(settings)
+            now = evaluate(self.lake, datetime.now(UTC), silence)
+            for line in changes(standing, now):
+                told(line)
+            standing = now
+            if stop(interval):
+                return
+
+    # ------------------------------------------------------------ build and verify
+
+    def build(self, settings: BuildSettings, *, full: bool = False) -> dict[str, Any]:
+        from gridpost.pipeline.build import GOLD, SILVER, Builder
+
+        started = time.monotonic()
+        with self.writing():
+            if full:
+                for layer in (SILVER, GOLD):
+                    for table in list(self.lake.tables()):
+                        if table.name.startswith(f"{layer}.") and table.name not in KEPT:
+                            shutil.rmtree(table.folder)
+            self.progress("starting Spark")
+            builder = Builder(self.session(), self.lake, settings, self.progress)
+            result = builder.run()
+        return {
+            "build": result.build,
+            "days": sorted(result.days),
+            "rows": result.rows,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def verify(self, settings: BuildSettings) -> dict[str, Any]:
+        from gridpost.pipeline.build import Builder
+
+        started = time.monotonic()
+        with self.writing():
+            self.progress("starting Spark")
+            builder = Builder(self.session(), self.lake, settings, self.progress)
+            builder.audit()
+        return {
+            **audit_summary(self.lake),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    # ------------------------------------------------------------ upkeep
+
+    def compact(self, *, grace: float, small: int = 2) -> dict[str, Any]:
+        from gridpost.pipeline.compaction import compact
+
+        started = time.monotonic()
+        with self.writing():
+            self.progress("starting Spark")
+            done = compact(
+                self.session(), self.lake, grace=grace, small=small, progress=self.progress
+            )
+        return {**done, "seconds": round(time.monotonic() - started, 3)}
+
+    def erase(self, message_ids: Iterable[str]) -> dict[str, Any]:
+        from gridpost.pipeline.erasure import erase
+
+        with self.writing():
+            self.progress("starting Spark")
+            return erase(self.session(), self.lake, sorted(set(message_ids)), datetime.now(UTC))
+
+
+def audit_summary(lake: Lake) -> dict[str, Any]:
+    rows = lake.table("gold", "proof_audit").read(["verdict", "origin_reason", "receipt_reason"])
+    if rows is None:
+        return {"proofs": 0, "verdicts": {}, "reasons": {}}
+    verdicts: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    for row in rows.to_pylist():
+        verdicts[row["verdict"]] = verdicts.get(row["verdict"], 0) + 1
+        for reason in {row["origin_reason"], row["receipt_reason"]} - {""}:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    return {"proofs": rows.num_rows, "verdicts": verdicts, "reasons": reasons}
+
+
+def lake_summary(lake: Lake) -> list[dict[str, Any]]:
+    return [
+        {"table": table.name, **_size(table.pointer()), "octets": table.octets()}
+        for table in lake.tables()
+    ]
+
+
+def _size(pointer: Any) -> dict[str, Any]:
+    return {"rows": pointer.rows, "parts": len(pointer.parts), "version": pointer.version}
+
+
+def plain(value: Any) -> dict[str, Any]:
+    return asdict(value)

@@ -1,0 +1,346 @@
+"""The one door to tables: Parquet folders behind a pointer file that is replaced atomically.
+
+Every write goes to a new folder; a reader sees what the pointer lists, before or after a write,
+never between. Nothing here knows Spark: whoever has only pyarrow can read every table.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyarrow import dataset, parquet
+
+from gridpost.core.refusal import Refusal, Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORM = 1
+LAKE_FILE = "lake.json"
+PARQUET, DELTA = "parquet", "delta"
+PARTITION = "_partition"
+NONE = "__HIVE_DEFAULT_PARTITION__"
+GRACE_SECONDS = 3600.0
+# Tables with documents or with everything that was journalled: a folder with rights of its own.
+RESTRICTED = frozenset({"bronze", "content"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One live folder of a table."""
+
+    path: str
+    rows: int
+    partition: str | None = None
+    made_by: str = ""
+    """The build or the stream and batch that wrote it."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What a table is now."""
+
+    version: int = 0
+    schema_version: int = 1
+    parts: tuple[Part, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def partitions(self) -> set[str | None]:
+        return {part.partition for part in self.parts}
+
+
+class Table:
+    """One table: its pointer, and how its next state is written."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "pointer.json"
+
+    def exists(self) -> bool:
+        return self._file.is_file()
+
+    def pointer(self) -> Pointer:
+        try:
+            content = json.loads(self._file.read_bytes())
+        except FileNotFoundError:
+            return Pointer()
+        return self.pointed(content)
+
+    def pointed(self, content: Mapping[str, Any]) -> Pointer:
+        if content["form"] > FORM:
+            raise Refusal(
+                Rule.STORE_TOO_NEW, f"the table {self.name} was written by a newer Gridpost"
+            )
+        parts = tuple(Part(**part) for part in content["parts"])
+        return Pointer(content["version"], content["schema_version"], parts, content["meta"])
+
+    def paths(self, parts: Iterable[Part]) -> list[str]:
+        return [str(self.folder / part.path) for part in parts if part.path]
+
+    def publish(self, pointer: Pointer) -> Pointer:
+        """The moment at which a write counts."""
+        following = replace(pointer, version=pointer.version + 1)
+        write_atomically(self._file, json.dumps(self.content(following), indent=1).encode())
+        return following
+
+    def content(self, pointer: Pointer) -> dict[str, Any]:
+        return {"form": FORM, "table": self.name, **asdict(pointer)}
+
+    # ------------------------------------------------------------ writing
+
+    def new_folder(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / "data" / uuid4().hex
+
+    def stage(self, frame: DataFrame, partition_by: str | None = None) -> list[Part]:
+        """Rows on the disk, in a folder that nobody is pointed to yet."""
+        folder = self.new_folder()
+        if partition_by is None:
+            frame.write.parquet(str(folder))
+        else:
+            from pyspark.sql import functions as F
+
+            marked = frame.withColumn(PARTITION, F.col(partition_by).cast("string"))
+            marked.write.partitionBy(PARTITION).parquet(str(folder))
+        return self.parts_in(folder)
+
+    def stage_arrow(self, rows: pa.Table) -> list[Part]:
+        folder = self.new_folder()
+        folder.mkdir(parents=True)
+        parquet.write_table(rows, folder / "part-0.parquet", compression="zstd")
+        return self.parts_in(folder)
+
+    def parts_in(self, folder: Path) -> list[Part]:
+        """What was written, counted from the footers and safe on the disk."""
+        found: dict[Path, int] = {}
+        for file in sorted(folder.rglob("*.parquet")):
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+            found[file.parent] = found.get(file.parent, 0) + parquet.read_metadata(file).num_rows
+        for parent in {folder, *found}:
+            if parent.is_dir():
+                sync_folder(parent)
+        parts = []
+        for parent, rows in found.items():
+            path = parent.relative_to(self.folder).as_posix()
+            value = parent.name.partition(f"{PARTITION}=")[2] if parent != folder else ""
+            parts.append(Part(path, rows, None if value in ("", NONE) else value))
+        return [part for part in parts if part.rows]
+
+    def append(self, parts: Iterable[Part], **meta: Any) -> Pointer:
+        pointer = self.pointer()
+        return self.publish(
+            replace(pointer, parts=(*pointer.parts, *parts), meta={**pointer.meta, **meta})
+        )
+
+    def overwrite(
+        self, parts: Iterable[Part], partitions: Iterable[str | None] | None = None, **meta: Any
+    ) -> Pointer:
+        """In place of these partitions; without any, of everything."""
+        pointer = self.pointer()
+        gone = None if partitions is None else set(partitions)
+        kept = () if gone is None else (p for p in pointer.parts if p.partition not in gone)
+        return self.publish(replace(pointer, parts=(*kept, *parts), meta={**pointer.meta, **meta}))
+
+    # ------------------------------------------------------------ reading without Spark
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        parts: Iterable[Part] | None = None,
+    ) -> pa.Table | None:
+        """Every live row, or those of some parts; None: there is none yet."""
+        paths = [
+            str(file)
+            for path in self.paths(self.pointer().parts if parts is None else parts)
+            for file in sorted(Path(path).glob("*.parquet"))
+        ]
+        if not paths:
+            return None
+        newest = max(paths, key=lambda path: os.stat(path).st_mtime)
+        schema = parquet.read_schema(newest)
+        found = dataset.dataset(paths, schema=schema, format="parquet")
+        return found.to_table(columns=None if columns is None else list(columns), filter=where)
+
+    def vacuum(self, grace: float = GRACE_SECONDS) -> int:
+        """Remove folders that nobody is pointed to, after everybody had time to finish reading."""
+        paths = {part.path for part in self.pointer().parts if part.path}
+        folders = {Path(path).parts[1] for path in paths}
+        data = self.folder / "data"
+        doomed = []
+        for folder in data.iterdir() if data.is_dir() else ():
+            if folder.name not in folders:
+                doomed.append(folder)
+            elif f"data/{folder.name}" not in paths:
+                # Partitions of one write are replaced one by one.
+                doomed += [
+                    part
+                    for part in folder.iterdir()
+                    if part.is_dir() and f"data/{folder.name}/{part.name}" not in paths
+                ]
+        old = [folder for folder in doomed if folder.stat().st_mtime < time.time() - grace]
+        for folder in old:
+            shutil.rmtree(folder)
+        return len(old)
+
+    def octets(self) -> int:
+        return sum(
+            file.stat().st_size
+            for path in self.paths(self.pointer().parts)
+            for file in Path(path).glob("*.parquet")
+        )
+
+
+class Lake:
+    """A folder with everything: landing, admitted and archived segments, tables, checkpoints."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.landing = root / "landing"
+        self.admitted = root / "admitted"
+        self.archive = root / "archive"
+        self.quarantine = root / "quarantine"
+        self.checkpoint = root / "checkpoints" / "bronze"
+
+    @cached_property
+    def format(self) -> str:
+        """How tables are kept; decided when the lake is made."""
+        found: str = json.loads((self.root / LAKE_FILE).read_bytes())["format"]
+        return found
+
+    @classmethod
+    def open(cls, root: Path, *, create: bool = False, format: str = "") -> Lake:
+        """`format` is that of a new lake; another than an existing one has is refused."""
+        if format not in ("", PARQUET, DELTA):
+            raise Refusal(Rule.USAGE, f"{format} is no format of a lake: {PARQUET} or {DELTA}")
+        lake = cls(root)
+        file = root / LAKE_FILE
+        try:
+            content = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            if not create:
+                raise Refusal(
+                    Rule.USAGE,
+                    f"{root} is not a lake: run gridpost pipeline ingest first, or name another",
+                ) from None
+            if root.exists() and any(
+                entry.name not in ("landing", "lock") for entry in root.iterdir()
+            ):
+                raise Refusal(
+                    Rule.USAGE, f"{root} holds other things: a lake needs a folder of its own"
+                ) from None
+            root.mkdir(mode=0o750, parents=True, exist_ok=True)
+            content = {"form": FORM, "format": format or PARQUET}
+            write_atomically(file, json.dumps(content).encode())
+        except (OSError, ValueError) as error:
+            raise Refusal(Rule.USAGE, f"{file} cannot be read: {error}") from None
+        if content.get("form", FORM + 1) > FORM:
+            raise Refusal(
+                Rule.STORE_TOO_NEW,
+                f"the lake {root} has form {content.get('form')}, this Gridpost knows {FORM}",
+                "a newer Gridpost has written it: use that one",
+            )
+        if format and content["format"] != format:
+            raise Refusal(Rule.USAGE, f"the lake {root} is kept as {content['format']}")
+        for folder in (lake.landing, lake.admitted, lake.archive, lake.quarantine):
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return lake
+
+    def table(self, layer: str, name: str) -> Table:
+        return self._at(self._layer(layer) / name)
+
+    def tables(self) -> Iterator[Table]:
+        for parent in (self.root / "tables", self.root / "restricted"):
+            for folder in sorted(parent.glob("*/*")):
+                table = self._at(folder)
+                if table.exists():
+                    yield table
+
+    def _at(self, folder: Path) -> Table:
+        name = f"{folder.parent.name}.{folder.name}"
+        if self.format == DELTA:
+            from gridpost.pipeline.delta_log import DeltaTable
+
+            return DeltaTable(folder, name)
+        return Table(folder, name)
+
+    def _layer(self, layer: str) -> Path:
+        if layer not in RESTRICTED:
+            return self.root / "tables" / layer
+        folder = self.root / "restricted"
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+        return folder / layer
+
+    def secret(self, name: str) -> bytes:
+        """A key of this lake, made once and readable by its owner only."""
+        folder = self.root / "keys"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / name
+        if not file.is_file():
+            write_atomically(file, os.urandom(32), mode=0o600)
+        return file.read_bytes()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One writer at a time; readers need no lock."""
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refusal(
+                Rule.STORE_IN_USE, f"another process is writing into the lake {self.root}"
+            ) from None
+        else:
+            yield
+        finally:
+            os.close(handle)
+
+
+def write_atomically(file: Path, data: bytes, mode: int = 0o640) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{uuid4().hex[:8]}")
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    unfinished.replace(file)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+Progress = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """Nobody watches."""

@@ -1,0 +1,127 @@
+"""The Spark session: where it runs, with which settings, and what is missing when it cannot start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gridpost.core.refusal import Refusal, Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA = 17
+
+# What the tables depend on, wherever Spark runs.
+SQL = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+}
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    # Nothing of a session outlives it beside the lake.
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+JARS = "GRIDPOST_DELTA_JARS"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    master: str = "local[*]"
+    remote: str = ""
+    """Spark Connect: sc://host:port. Then the server decides on memory and cores."""
+    driver_memory: str = "2g"
+    shuffle_partitions: int = 0
+    """0: twice the cores of this machine."""
+    scratch: Path | None = None
+    delta: bool = False
+    """Let the session read Delta Lake, where its jars are; Gridpost's own tables do without."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Further Spark settings; they win over ours."""
+
+
+def start(settings: SessionSettings) -> SparkSession:
+    if find_spec("pyspark") is None:
+        raise Refusal(Rule.USAGE, "Spark is not installed: pip install 'gridpost[pipeline]'")
+    if not settings.remote:
+        check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Python workers need this package, also where it runs from its source tree.
+    source = str(Path(__file__).resolve().parents[2])
+    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if source not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, source])
+    # Spark binds to the machine's name otherwise, which may not resolve where there is no network.
+    if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    partitions = settings.shuffle_partitions or 2 * (os.cpu_count() or 2)
+    builder = SparkSession.builder.appName("gridpost")
+    try:
+        if settings.remote:
+            session = builder.remote(settings.remote).getOrCreate()
+        else:
+            builder = builder.master(settings.master)
+            builder = builder.config("spark.driver.memory", settings.driver_memory)
+            if settings.scratch is not None:
+                builder = builder.config("spark.local.dir", str(settings.scratch))
+            jars = delta_jars() if settings.delta else []
+            delta = {"spark.jars": ",".join(map(str, jars)), **DELTA} if jars else {}
+            for name, value in {**LOCAL, **SQL, **delta, **dict(settings.options)}.items():
+                builder = builder.config(name, value)
+            session = builder.getOrCreate()
+    except Exception as error:
+        where = settings.remote or settings.master
+        raise Refusal(
+            Rule.USAGE, f"no Spark session on {where}", str(error).partition("\n")[0][:300]
+        ) from None
+    for name, value in SQL.items():
+        session.conf.set(name, value)
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return session
+
+
+def delta_jars() -> list[Path]:
+    """What `make setup` has fetched beside this Python, or a folder that somebody else filled."""
+    named = os.environ.get(JARS)
+    folder = Path(named) if named else Path(sys.prefix) / "share" / "gridpost" / "delta"
+    found = sorted(folder.glob("*.jar"))
+    return found if any(jar.name.startswith("delta-spark_") for jar in found) else []
+
+
+def check_java() -> None:
+    """One clear line instead of a stack of a gateway that died."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        raise Refusal(Rule.USAGE, f"no Java found: install Java {JAVA} or newer, or set JAVA_HOME")
+    run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    if match is None or int(match[1]) < JAVA:
+        found = match[1] if match else "of an unknown version"
+        raise Refusal(Rule.USAGE, f"Java {found} is too old for Spark: install {JAVA} or newer")

@@ -1,0 +1,1 @@
+"""Silver: facts by kind, placed by the day of their message, and one row for each message."""

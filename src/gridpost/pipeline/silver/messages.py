@@ -1,0 +1,229 @@
+"""One row for each message: what its sender, its recipient and its acknowledgement say of it.
+
+Times of the sender's side are by the sender's clock, those of the recipient's side by the
+recipient's: nothing here subtracts one from the other.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gridpost.core.delivery import STATUS
+
+_VIEW = (
+    "time",
+    "component",
+    "instance",
+    "sequence",
+    "segment",
+    "internal_type",
+    "sender_code",
+    "receiver_code",
+    "message_type",
+    "generated",
+    "expiration_time",
+    "route",
+    "size",
+    "fingerprint",
+    "ba_message_id",
+    "signing_certificate_id",
+    "encryption_certificate_id",
+    "signature",
+    "signature_algorithm",
+    "generated_text",
+    "extension",
+    "related_message_id",
+    "sender_application",
+    "has_content",
+)
+_ACKNOWLEDGEMENT = (
+    "time",
+    "component",
+    "instance",
+    "sequence",
+    "segment",
+    "acknowledgement_id",
+    "sender_code",
+    "receiver_code",
+    "message_type",
+    "generated",
+    "generated_text",
+    "extension",
+    "content",
+    "signature",
+    "signature_algorithm",
+    "signing_certificate_id",
+)
+_KEY = ("day", "message_id")
+# State -> message-status (503 cl. 5.6.1); what is not here is a state of the recipient.
+_STATUS = {state.value: status.value for state, status in STATUS.items()}
+
+
+def messages(views: DataFrame, events: DataFrame, acknowledgements: DataFrame) -> DataFrame:
+    """All three of the same days."""
+    seen = _views(views)
+    happened = _events(events)
+    acknowledged = _acknowledged(acknowledgements)
+    joined = seen.join(happened, on=list(_KEY), how="left").join(
+        acknowledged, on=list(_KEY), how="left"
+    )
+    sent, got = F.col("sent"), F.col("received")
+
+    def either(name: str) -> Column:
+        return F.coalesce(sent[name], got[name]).alias(name)
+
+    status = F.create_map(*(F.lit(x) for pair in _STATUS.items() for x in pair))
+    return joined.select(
+        "day",
+        "message_id",
+        either("internal_type"),
+        either("sender_code"),
+        either("receiver_code"),
+        either("message_type"),
+        either("route"),
+        either("generated"),
+        either("expiration_time"),
+        either("size"),
+        either("ba_message_id"),
+        # the sender's view
+        sent["component"].alias("sent_component"),
+        sent["instance"].alias("sent_instance"),
+        sent["sequence"].alias("sent_sequence"),
+        sent["segment"].alias("sent_segment"),
+        sent["fingerprint"].alias("sent_fingerprint"),
+        sent["signing_certificate_id"].alias("signing_certificate_id"),
+        sent["encryption_certificate_id"].alias("encryption_certificate_id"),
+        F.coalesce(F.col("accepted_at"), sent["time"]).alias("accepted_at"),
+        "transferred_at",
+        "delivered_at",
+        "received_at",
+        "failed_at",
+        "failure",
+        "sender_state",
+        status[F.col("sender_state")].alias("status"),
+        F.coalesce("transfer_attempts", F.lit(0)).cast("long").alias("transfer_attempts"),
+        # the recipient's view
+        got["component"].alias("received_component"),
+        got["instance"].alias("received_instance"),
+        got["sequence"].alias("received_sequence"),
+        got["segment"].alias("received_segment"),
+        got["fingerprint"].alias("received_fingerprint"),
+        got["time"].alias("arrived_at"),
+        "confirmed_at",
+        "recipient_state",
+        F.coalesce("arrived_again", F.lit(0)).cast("long").alias("arrived_again"),
+        F.col("sent_views").cast("long").alias("sent_views"),
+        F.col("received_views").cast("long").alias("received_views"),
+        # the recipient's word
+        F.col("acknowledgement")["acknowledgement_id"].alias("acknowledgement_id"),
+        F.col("acknowledgement")["time"].alias("acknowledged_at"),
+        F.col("acknowledgement")["signing_certificate_id"].alias("acknowledgement_certificate_id"),
+    )
+
+
+def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
+    """The evidence of each sent message, ready to be judged: both signed texts with their parts."""
+    seen = _views(views).where(F.col("sent").isNotNull())
+    joined = seen.join(_acknowledged(acknowledgements), on=list(_KEY), how="left")
+    sent, word = F.col("sent"), F.col("acknowledgement")
+    return joined.select(
+        "day",
+        "message_id",
+        *(
+            sent[name].alias(name)
+            for name in (
+                "component",
+                "instance",
+                "sequence",
+                "segment",
+                "internal_type",
+                "sender_code",
+                "receiver_code",
+                "message_type",
+                "generated",
+                "generated_text",
+                "extension",
+                "related_message_id",
+                "ba_message_id",
+                "sender_application",
+                "fingerprint",
+                "signature",
+                "signature_algorithm",
+                "signing_certificate_id",
+            )
+        ),
+        *(
+            word[name].alias(f"ack_{name}")
+            for name in (
+                "acknowledgement_id",
+                "sender_code",
+                "receiver_code",
+                "message_type",
+                "generated",
+                "generated_text",
+                "extension",
+                "content",
+                "signature",
+                "signature_algorithm",
+                "signing_certificate_id",
+            )
+        ),
+    )
+
+
+def _views(views: DataFrame) -> DataFrame:
+    sent, received = F.col("side") == "sent", F.col("side") == "received"
+    return views.groupBy(*_KEY).agg(
+        F.min_by(F.struct(*_VIEW), F.when(sent, _order())).alias("sent"),
+        F.min_by(F.struct(*_VIEW), F.when(received, _order())).alias("received"),
+        F.count(F.when(sent, 1)).alias("sent_views"),
+        F.count(F.when(received, 1)).alias("received_views"),
+    )
+
+
+def _order() -> Column:
+    return F.struct("time", "component", "instance", "sequence")
+
+
+def _events(events: DataFrame) -> DataFrame:
+    sent, received = F.col("side") == "sent", F.col("side") == "received"
+    event, moved = F.col("event"), F.col("moved")
+
+    def first_time(*names: str) -> Column:
+        return F.min(F.when(event.isin(*names), F.col("time")))
+
+    order = F.struct("time", "instance", "sequence")
+    failing = sent & moved & (F.col("state") == "FAILED")
+    return events.groupBy(*_KEY).agg(
+        first_time("ACCEPT", "ACCEPT_TRACING").alias("accepted_at"),
+        first_time("TRANSFERRED").alias("transferred_at"),
+        F.min(
+            F.when(
+                event.isin("DELIVERY_ACKNOWLEDGED", "TRACING_ACKNOWLEDGED") & moved, F.col("time")
+            )
+        ).alias("delivered_at"),
+        F.min(F.when((event == "RECEIVE_ACKNOWLEDGED") & moved, F.col("time"))).alias(
+            "received_at"
+        ),
+        F.min(F.when(failing, F.col("time"))).alias("failed_at"),
+        F.min_by(
+            F.struct(event.alias("event"), F.col("detail").alias("detail")),
+            F.when(failing, order),
+        ).alias("failure"),
+        F.max_by("state", F.when(sent & moved, order)).alias("sender_state"),
+        F.count(F.when(event.isin("TRANSFERRED", "TRANSFER_FAILED"), 1)).alias("transfer_attempts"),
+        first_time("CONFIRM").alias("confirmed_at"),
+        F.max_by("state", F.when(received & moved, order)).alias("recipient_state"),
+        F.count(F.when(event == "ARRIVED_AGAIN", 1)).alias("arrived_again"),
+    )
+
+
+def _acknowledged(acknowledgements: DataFrame) -> DataFrame:
+    """The first DELIVERY_ACKNOWLEDGEMENT that the sender of the message holds."""
+    return (
+        acknowledgements.where(F.col("internal_type") == "DELIVERY_ACKNOWLEDGEMENT")
+        .where(F.col("side") == "sent")
+        .groupBy(*_KEY)
+        .agg(F.min_by(F.struct(*_ACKNOWLEDGEMENT), _order()).alias("acknowledgement"))
+    )

@@ -1,0 +1,209 @@
+"""The same commands on a Spark Connect server and on a standalone cluster give the same tables.
+
+Starting them takes long: in full runs only (`make soak`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from gridpost.bench._journals import Journals, generate
+from gridpost.pipeline.build import BuildSettings
+from gridpost.pipeline.lake import Lake
+from support.child import environment
+
+from .conftest import pipeline_at
+from .test_faults import contents, everything, keys
+
+pytestmark = pytest.mark.timeout(1800)
+SPARK = Path(pyspark.__file__).parent
+CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def _only_in_full(soak) -> None:
+    if soak.run.scale < 1:
+        pytest.skip("in full runs only: GRIDPOST_SCALE=1")
+
+
+@pytest.fixture(scope="module")
+def journals() -> Journals:
+    return generate(5, 20, days=2)
+
+
+def spark_environment() -> dict[str, str]:
+    return {
+        **environment(),
+        "SPARK_HOME": str(SPARK),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def process(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            command, env=spark_environment(), stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        yield running
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def listening(port: int, log: Path) -> None:
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+def command(lake: Path, *words: str) -> dict:
+    run = subprocess.run(
+        [*CLI, "pipeline", *words, "--lake", str(lake), "--json"],
+        env=spark_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> None:
+    there = Lake.open(tmp_path / "there", create=True)
+    journals.land(there.landing, segment_rows=60)
+    done = command(there.root, "ingest", *where)
+    assert done["rows"] == sum(everything(journals).values())
+    command(there.root, "build", *where)
+    assert keys(there) == everything(journals)
+    here = pipeline_at(tmp_path / "here", spark)
+    journals.land(here.lake.landing, segment_rows=60)
+    here.ingest()
+    here.build(BuildSettings())
+    # The key of a lake is its own: names of people are other hashes there.
+    one, other = contents(here.lake), contents(there)
+    assert set(one) == set(other)
+    for name in set(one) - {"silver.administration"}:
+        assert one[name] == other[name], name
+
+
+def test_a_spark_connect_server_gives_the_same_tables(journals, spark, tmp_path):
+    port, log = free_port(), tmp_path / "server.log"
+    with process(
+        str(SPARK / "bin/spark-submit"),
+        *("--master", "local[2]", "--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.ui.enabled=false", "--driver-memory", "2g"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+        log=log,
+    ):
+        listening(port, log)
+        same_tables(journals, spark, tmp_path, "--remote", f"sc://127.0.0.1:{port}")
+
+
+def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
+    port, web = free_port(), free_port()
+    log = tmp_path / "master.log"
+    master = f"spark://127.0.0.1:{port}"
+    run = str(SPARK / "bin/spark-class")
+    worker = "org.apache.spark.deploy.worker.Worker"
+    with (
+        process(
+            run,
+            "org.apache.spark.deploy.master.Master",
+            *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)),
+            log=log,
+        ),
+        process(
+            run,
+            worker,
+            "-c",
+            "1",
+            "-m",
+            "1g",
+            "--webui-port",
+            "0",
+            "-d",
+            str(tmp_path / "w1"),
+            master,
+            log=tmp_path / "w1.log",
+        ),
+        process(
+            run,
+            worker,
+            "-c",
+            "1",
+            "-m",
+            "1g",
+            "--webui-port",
+            "0",
+            "-d",
+            str(tmp_path / "w2"),
+            master,
+            log=tmp_path / "w2.log",
+        ),
+    ):
+        listening(port, log)
+        same_tables(journals, spark, tmp_path, "--master", master)
+
+
+def test_kill_9_of_the_driver_at_any_time_loses_nothing(journals, soak, tmp_path):
+    import random
+
+    draw = random.Random(soak.seed)
+    lake = Lake.open(tmp_path / "lake", create=True)
+    journals.land(lake.landing, segment_rows=15)
+    kills = 0
+    for _ in range(soak.scale(8)):
+        running = subprocess.Popen(
+            [
+                *CLI,
+                "pipeline",
+                "ingest",
+                "--lake",
+                str(lake.root),
+                "--max-files",
+                "3",
+                "--master",
+                "local[1]",
+                "--json",
+            ],
+            env=spark_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            running.wait(draw.uniform(4, 40))
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+            kills += 1
+        assert set(keys(lake).values()) <= {1}
+    command(lake.root, "ingest", "--master", "local[1]")
+    assert keys(lake) == everything(journals)
+    soak.report(kills=kills, rows=sum(everything(journals).values()))

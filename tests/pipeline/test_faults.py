@@ -1,0 +1,399 @@
+"""Nothing is lost, nothing comes twice: torn, repeated and late segments, crashes, lost checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from gridpost.bench._journals import Journals, generate
+from gridpost.core.journal import Identity, MessageRow, TrackingRow
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.segment import SegmentName
+from gridpost.pipeline import admit, bronze
+from gridpost.pipeline.build import BuildSettings
+from gridpost.pipeline.jobs import Pipeline
+from gridpost.pipeline.lake import Lake, Table
+from gridpost.stores.journal_rows import Stored
+from gridpost.stores.segments.columns import to_table
+from gridpost.stores.segments.landing import Landing
+
+from .conftest import pipeline_at
+
+pytestmark = pytest.mark.timeout(900)
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def journals() -> Journals:
+    return generate(5, 20, days=2)
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake.open(tmp_path / "lake", create=True)
+
+
+def keys(lake: Lake) -> Counter:
+    found = lake.table("bronze", "journal").read(["component", "instance", "sequence"])
+    return (
+        Counter() if found is None else Counter(map(tuple, (r.values() for r in found.to_pylist())))
+    )
+
+
+def everything(journals: Journals) -> Counter:
+    return Counter(
+        (who.component, who.instance, number)
+        for who, lines in journals.rows.items()
+        for number in range(1, len(lines) + 1)
+    )
+
+
+def test_what_is_not_as_its_manifest_says_goes_aside_with_the_reason(lake, journals):
+    written = journals.land(lake.landing, segment_rows=20)
+    torn, changed, lonely, lying, good = (m.name for m in written[:5])
+    file = lake.landing / torn.file
+    file.write_bytes(file.read_bytes()[:-100])
+    file = lake.landing / changed.file
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    (lake.landing / lonely.file).unlink()
+    # A segment that holds other rows than its name says, with a manifest that agrees with the file.
+    other = parquet.read_table(lake.landing / good.file)
+    Landing(lake.landing).put(replace(lying, last=lying.first + other.num_rows - 1), other, 0)
+    done = admit.admit(lake, (lake.landing,), NOW)
+    reasons = dict(done.quarantined)
+    assert "torn" in reasons[str(torn)]
+    assert "SHA-256" in reasons[str(changed)]
+    assert "no segment" in reasons[str(lonely)]
+    assert any("not those" in reason or "not all of" in reason for reason in reasons.values())
+    assert good in done.admitted
+    for name in reasons:
+        assert list(lake.quarantine.glob(f"{name}*.reason"))
+    note = json.loads((lake.quarantine / f"{torn.file}.reason").read_text())
+    assert "torn" in note["reason"]
+    # The same segment again, unchanged: already here.
+    journals.land(lake.landing, segment_rows=20, wanted=lambda name: name == good)
+    again = admit.admit(lake, (lake.landing,), NOW)
+    assert again.admitted == ()
+    assert "already" in dict(again.quarantined)[str(good)]
+
+
+def test_a_segment_without_its_manifest_waits(lake, journals):
+    (first, *_) = journals.land(lake.landing, segment_rows=5000)
+    (lake.landing / first.name.manifest).rename(lake.root / "landing" / ".later")
+    assert first.name not in admit.admit(lake, (lake.landing,), NOW).admitted
+    (lake.landing / ".later").rename(lake.landing / first.name.manifest)
+    assert admit.admit(lake, (lake.landing,), NOW).admitted == (first.name,)
+
+
+def test_an_admission_that_stopped_between_its_two_moves_goes_on(lake, journals):
+    (first, *_) = journals.land(lake.landing, segment_rows=5000)
+    day = lake.admitted / "2026-04-01"
+    day.mkdir()
+    (lake.landing / first.name.manifest).rename(day / first.name.manifest)
+    assert first.name in admit.admit(lake, (lake.landing,), NOW).admitted
+    assert (day / first.name.file).is_file()
+
+
+class Crash(Exception):
+    """The driver dies here."""
+
+
+@pytest.mark.parametrize("moment", ["before the pointer", "after the pointer"])
+def test_a_driver_that_dies_loses_nothing_and_repeats_nothing(
+    tmp_path, spark, journals, monkeypatch, moment
+):
+    pipeline = pipeline_at(tmp_path / "lake", spark)
+    lake = pipeline.lake
+    journals.land(lake.landing, segment_rows=60)
+    publish = Table.publish
+
+    def dying(self, pointer):
+        if self.name == "bronze.journal":
+            if moment == "after the pointer":
+                publish(self, pointer)
+            raise Crash
+        return publish(self, pointer)
+
+    monkeypatch.setattr(Table, "publish", dying)
+    with pytest.raises(Exception, match="Crash"):
+        pipeline.ingest()
+    monkeypatch.setattr(Table, "publish", publish)
+    before = keys(lake)
+    assert set(before.values()) <= {1}
+    # Spark replays its batch 0; in the second case the lake holds it already.
+    monkeypatch.setattr(bronze, "committed_segments", lambda lake: set())
+    pipeline.ingest()
+    assert keys(lake) == everything(journals)
+    monkeypatch.undo()
+    assert pipeline.ingest()["rows"] == 0
+    assert not list(lake.admitted.rglob("*.parquet"))
+
+
+def test_a_lost_or_older_checkpoint_changes_nothing(tmp_path, spark, journals, monkeypatch):
+    pipeline = pipeline_at(tmp_path / "lake", spark)
+    lake = pipeline.lake
+    half = {who.component for who in list(journals.rows)[:2]}
+    parties = lake.table("silver", "parties")
+    parties.overwrite(parties.stage_arrow(pa.table({"code": ["E1", "E2"]})))
+    journals.land(lake.landing, segment_rows=60, wanted=lambda n: n.component in half)
+    # Nothing is archived: the next stream sees the old files as well.
+    monkeypatch.setattr(admit, "archive", lambda lake, committed: 0)
+    pipeline.ingest()
+    older = tmp_path / "older"
+    shutil.copytree(lake.checkpoint, older)
+    journals.land(lake.landing, segment_rows=60, wanted=lambda n: n.component not in half)
+    pipeline.ingest()
+    assert keys(lake) == everything(journals)
+    strangers = sum(
+        not {row.sender_code, row.receiver_code} <= {"E1", "E2"}
+        for rows in journals.rows.values()
+        for row in rows
+        if isinstance(row, MessageRow)
+    )
+    counts = lake.table("bronze", "quality").read(["component", "unknown_eic"]).to_pylist()
+    assert sum(c["unknown_eic"] for c in counts if c["component"] is None) == strangers > 0
+    shutil.rmtree(lake.checkpoint)
+    done = pipeline.ingest()
+    assert (done["rows"], done["repeated"]) == (0, sum(everything(journals).values()))
+    shutil.rmtree(lake.checkpoint)
+    shutil.copytree(older, lake.checkpoint)
+    monkeypatch.undo()
+    pipeline.ingest()
+    assert keys(lake) == everything(journals)
+    streams = lake.table("bronze", "quality").read(["stream"])["stream"].to_pylist()
+    assert len(set(streams)) == 2
+
+
+def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypatch):
+    pipeline = pipeline_at(tmp_path / "lake", spark)
+    who = Identity("E9", "00000000-0000-4000-8000-000000000009")
+    tracking = '{"side":"sent","message_id":"m","event":"ACCEPT","state":"ACCEPTED","moved":true}'
+    good = 1_780_000_000_000_000
+    stored = [
+        Stored(good, "tracking", 1, tracking),
+        Stored(good, "moon", 1, '{"phase":"full"}'),
+        Stored(good, "tracking", 9, tracking),
+        Stored(-(10**15), "tracking", 1, tracking),
+        Stored(good, "tracking", 1, '{"side":"sent","event":"ACCEPT"}'),
+    ]
+    table = to_table(who, list(enumerate(stored, 1)))
+    Landing(pipeline.lake.landing).put(SegmentName(who.component, who.instance, 1, 5), table, 0)
+    done = pipeline.ingest()
+    assert (done["rows"], done["quarantined"], done["repeated"]) == (1, 4, 0)
+    rows = pipeline.lake.table("bronze", "quarantine").read().to_pylist()
+    reasons = {row["sequence"]: row["reason"] for row in rows}
+    assert reasons == {
+        2: "an unknown kind",
+        3: "a newer version of tracking",
+        4: "an impossible time",
+        5: "a row of tracking without its columns",
+    }
+    assert {row["payload"] for row in rows if row["sequence"] == 2} == {'{"phase":"full"}'}
+    # After an update that knows version 9.
+    monkeypatch.setattr(TrackingRow, "SCHEMA_VERSION", 9)
+    assert pipeline.replay() == {"replayed": 1, "quarantined": 3}
+    assert pipeline.replay() == {"replayed": 0, "quarantined": 3}
+    (row,) = (
+        r for r in pipeline.lake.table("bronze", "journal").read().to_pylist() if r["sequence"] == 3
+    )
+    assert row["tracking"]["message_id"] == "m"
+    assert row["tracking"]["moved"] is True
+
+
+# ---------------------------------------------------------------- one lake, made anew from landing
+
+
+IGNORED = {"build", "segment", "sent_segment", "received_segment", "stream", "batch"}
+
+
+def contents(lake: Lake) -> dict[str, list[str]]:
+    found = {}
+    for table in lake.tables():
+        if table.name.startswith("bronze."):
+            continue
+        rows = table.read()
+        found[table.name] = sorted(
+            repr(sorted((k, v) for k, v in row.items() if k not in IGNORED))
+            for row in ([] if rows is None else rows.to_pylist())
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def rebuilt(world, spark, tmp_path_factory) -> Pipeline:
+    pipeline = pipeline_at(tmp_path_factory.mktemp("rebuilt") / "lake", spark)
+    # Names of people become the same hashes.
+    shutil.copytree(world.lake.root / "keys", pipeline.lake.root / "keys")
+    world.journals.land(pipeline.lake.landing, segment_rows=100)
+    pipeline.ingest()
+    pipeline.build(world.settings)
+    pipeline.verify(world.settings)
+    return pipeline
+
+
+def test_days_rebuilt_one_by_one_are_those_of_a_rebuild_from_landing(world, rebuilt):
+    one, other = contents(world.lake), contents(rebuilt.lake)
+    assert set(one) == set(other)
+    assert len(one) > 15
+    for name in sorted(one):
+        assert one[name] == other[name], name
+
+
+def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
+    lake = world.lake
+    before = contents(lake)
+    known = keys(lake)
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.append(sum(keys(lake).values()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        stage, calls = Table.stage, []
+
+        def dying(self, frame, partition_by=None):
+            calls.append(self.name)
+            parts = stage(self, frame, partition_by)
+            if len(calls) == 2:
+                raise Crash
+            return parts
+
+        monkeypatch.setattr(Table, "stage", dying)
+        with pytest.raises(Crash):
+            world.pipeline.compact(grace=3600)
+        monkeypatch.setattr(Table, "stage", stage)
+        assert contents(lake) == before
+        done = world.pipeline.compact(grace=3600)
+    finally:
+        stop.set()
+        reader.join()
+    assert done["merged_parts"] > 0
+    assert contents(lake) == before
+    assert keys(lake) == known
+    assert set(seen) == {sum(known.values())}
+    assert world.pipeline.ingest()["rows"] == 0
+    # Nothing is made anew because of it.
+    assert world.pipeline.build(world.settings)["days"] == []
+
+
+def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt):
+    lake = rebuilt.lake
+    message_id, _ = next(
+        item for item in world.journals.answers.items() if item[1].story == "normal"
+    )
+    row = next(
+        r
+        for r in lake.table("silver", "messages").read().to_pylist()
+        if r["message_id"] == message_id
+    )
+    text = row["ba_message_id"]
+    assert text in everywhere(lake, message_id)
+    concerned = [
+        file
+        for file in lake.archive.rglob("segment.*.parquet")
+        if any(
+            (told := row[kind]) is not None and told["message_id"] == message_id
+            for row in parquet.read_table(file).to_pylist()
+            for kind in ("message", "tracking")
+        )
+    ]
+    done = rebuilt.erase([message_id])
+    assert done["erased"] == 1
+    # Both ends tell of it, in one segment or in several.
+    assert done["segments"] == len(concerned) >= 2
+    assert text not in everywhere(lake, message_id)
+    rebuilt.build(world.settings, full=True)
+    assert text not in everywhere(lake, message_id)
+    rows = {r["message_id"]: r for r in lake.table("silver", "messages").read().to_pylist()}
+    assert rows[message_id]["sent_fingerprint"] == row["sent_fingerprint"]
+    assert rows[message_id]["status"] == "RECEIVED"
+    # An archived segment that changed still is as its manifest says.
+    for file in lake.archive.rglob("segment.*.parquet"):
+        manifest = json.loads(file.with_suffix(".json").read_text())
+        assert manifest["octets"] == file.stat().st_size
+
+
+def everywhere(lake: Lake, message_id: str) -> set[str]:
+    """Every text that stands beside this message id in any file of the lake."""
+    found: set[str] = set()
+    for file in lake.root.rglob("*.parquet"):
+        for row in parquet.read_table(file).to_pylist():
+            lines = [row, *(v for v in row.values() if isinstance(v, dict))]
+            if any(line.get("message_id") == message_id for line in lines):
+                found |= {v for line in lines for v in line.values() if isinstance(v, str)}
+    return found
+
+
+# ---------------------------------------------------------------- the lake and its door
+
+
+def test_a_lake_of_a_newer_version_and_a_wrong_path_are_refused_in_one_line(tmp_path):
+    with pytest.raises(Refusal) as refused:
+        Lake.open(tmp_path / "nothing")
+    assert refused.value.rule is Rule.USAGE
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    with pytest.raises(Refusal, match="other things"):
+        Lake.open(tmp_path / "other", create=True)
+    Lake.open(tmp_path / "lake", create=True)
+    (tmp_path / "lake/lake.json").write_text('{"form": 99}')
+    with pytest.raises(Refusal) as refused:
+        Lake.open(tmp_path / "lake")
+    assert refused.value.rule is Rule.STORE_TOO_NEW
+
+
+def test_one_writer_at_a_time(lake):
+    with lake.writing(), pytest.raises(Refusal) as refused, Lake.open(lake.root).writing():
+        pass
+    assert refused.value.rule is Rule.STORE_IN_USE
+
+
+def test_documents_lie_in_a_folder_that_only_its_owner_reads(lake):
+    lake.table("bronze", "journal").append(
+        lake.table("bronze", "journal").stage_arrow(pa.table({"a": [1]}))
+    )
+    assert (lake.root / "restricted").stat().st_mode & 0o777 == 0o700
+    lake.secret("pseudonyms")
+    assert (lake.root / "keys/pseudonyms").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_java_is_one_clear_line(monkeypatch, tmp_path):
+    from gridpost.pipeline.session import SessionSettings, start
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Refusal, match="no Java found"):
+        start(SessionSettings())
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(Refusal, match="Java 8 is too old"):
+        start(SessionSettings())
+
+
+def test_agreements_are_checked(tmp_path):
+    from gridpost.pipeline.gold.sla import read_agreements
+
+    file = Path(tmp_path / "a.toml")
+    file.write_text('[[agreement]]\nname = "x"\npercent = 99.0\nwithin_seconds = 60\n')
+    (one,) = read_agreements(file)
+    assert (one.name, one.measure) == ("x", "accept_to_deliver")
+    file.write_text('[[agreement]]\nname = "x"\npercent = 199.0\nwithin_seconds = 60\n')
+    with pytest.raises(Refusal, match="impossible"):
+        read_agreements(file)
+    with pytest.raises(Refusal):
+        read_agreements(tmp_path / "none.toml")
+    assert BuildSettings().agreements == ()

@@ -1,0 +1,43 @@
+"""What the code of the pipeline must not do, so that it also runs on Spark Connect."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src/gridpost/pipeline"
+FORBIDDEN = {"sparkContext", "_jvm", "_jsc", "_jdf", "rdd", "toJavaRDD", "SparkContext"}
+
+
+def offences(text: str) -> list[str]:
+    return [
+        name
+        for node in ast.walk(ast.parse(text))
+        for name in (getattr(node, "attr", None), getattr(node, "id", None))
+        if name in FORBIDDEN
+    ]
+
+
+@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda f: f.name)
+def test_only_what_spark_connect_has_is_used(file):
+    assert offences(file.read_text(encoding="utf-8")) == []
+
+
+def test_the_rule_finds_what_it_looks_for():
+    assert offences("spark.sparkContext.parallelize([1])\nframe.rdd.map(f)") == [
+        "sparkContext",
+        "rdd",
+    ]
+
+
+def test_reading_tables_needs_no_spark():
+    from support.child import run_python
+
+    run = run_python(
+        "-c",
+        "import sys, gridpost.pipeline.key_figures, gridpost.pipeline.report; "
+        "assert not any(m.startswith('pyspark') for m in sys.modules)",
+    )
+    assert run.returncode == 0, run.stderr
