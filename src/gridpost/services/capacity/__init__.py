@@ -1,0 +1,1 @@
+"""The Capacity Management Module: requests, allocations and broadcasts over RabbitMQ."""

@@ -1,0 +1,284 @@
+"""Works on the ledger: each decides, appends and says what has to be broadcast, in one commit.
+
+Nothing here waits or sends. What a work returns is published after its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from itertools import groupby
+
+from gridpost.core.allocation import AllocationType, Order, Outcome, Party, decide
+from gridpost.core.broadcast import Allocation, AllocationNotice, AtcNotice, Notice
+from gridpost.core.capacity import DIRECTIONS, Book, Offer, Pool, Status, Trigger, check_offers
+from gridpost.core.capacity_ledger import CapacityUnit, Request
+from gridpost.core.journal import AdministrationRow, AllocationRow, AtcRow, BroadcastRow
+from gridpost.core.market_time import Period
+from gridpost.wire.cmm import Names
+
+FIRST_OUTCOME = "Duplicate request; first outcome: "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Outcomes for whoever asked, and broadcasts for everybody."""
+
+    outcomes: tuple[Outcome, ...]
+    notices: tuple[Notice, ...] = ()
+    repeated: bool = False
+
+
+def allocate(
+    unit: CapacityUnit,
+    names: Names,
+    request: Request,
+    orders: Sequence[Order],
+    party: Party,
+    now: datetime,
+    window: timedelta,
+) -> Answer:
+    """Correlation-id and outcome are committed with the allocations (CMM 3.2.2.2)."""
+    if request.correlation_id:
+        first = unit.first_outcome(request.user, request.correlation_id, now - window)
+        if first is not None:
+            return Answer(tuple(_repeated(outcome) for outcome in first), repeated=True)
+    kind = AllocationType(request.allocation_type)
+    decision = decide(unit.book, kind, orders, party, now)
+    allocations = unit.allocate(decision.grants, request, now) if decision.grants else []
+    outcomes = list(decision.outcomes)
+    for grant, allocation in zip(decision.grants, allocations, strict=True):
+        outcomes[grant.number] = replace(
+            outcomes[grant.number], allocation_id=allocation.allocation_id
+        )
+        unit.journal.append(
+            _allocation_row(grant.place.border.name, grant.order, request, allocation)
+        )
+    if request.correlation_id:
+        unit.keep_outcome(request.user, request.correlation_id, now, outcomes)
+    notices: list[Notice] = []
+    if allocations:
+        touched: dict[str, set[datetime]] = {}
+        for grant in decision.grants:
+            touched.setdefault(grant.place.pool, set()).add(grant.order.period.start)
+        notices += differences(unit, names, touched, request.event, now)
+        notices += _allocation_notices(unit, names, allocations, request.event, now)
+    return Answer(tuple(outcomes), tuple(notices))
+
+
+def publish(
+    unit: CapacityUnit,
+    names: Names,
+    offers: Sequence[Offer],
+    event: Trigger,
+    actor: str,
+    now: datetime,
+) -> list[Notice]:
+    """PUBLISH is broadcast in full, ADJUST_CAPACITY as what differs; closed days at their opening."""
+    check_offers(unit.book, offers)
+    unit.offer(offers, event, actor, now)
+    touched: dict[str, set[datetime]] = {}
+    for offer in offers:
+        place = unit.book.market.place(offer.out_area, offer.in_area)
+        if place is not None:
+            touched.setdefault(place.pool, set()).add(offer.start)
+    unit.journal.append(
+        AdministrationRow(now, actor, event.value, ", ".join(touched), after=str(len(offers)))
+    )
+    if event is Trigger.ADJUST_CAPACITY:
+        return differences(unit, names, touched, event, now)
+    clock = unit.book.market.clock
+    days = {name: {clock.day_of(start) for start in starts} for name, starts in touched.items()}
+    return full(unit, names, days, event, now)
+
+
+def set_status(
+    unit: CapacityUnit,
+    names: Names,
+    border: str,
+    interconnector: str,
+    status: Status,
+    actor: str,
+    now: datetime,
+) -> list[Notice]:
+    """CMM 5.4.2: everything is broadcast again when allocation resumes."""
+    pools = unit.book.pools_of(border, interconnector)
+    halted = [pool for pool in pools if pool.status is Status.HALT]
+    unit.set_status(border, interconnector, status, actor, now)
+    target = f"{border} {interconnector}".strip()
+    unit.journal.append(AdministrationRow(now, actor, status.value, target))
+    if status is Status.HALT:
+        return []
+    days = {pool.name: set(unit.book.open_days(pool, now)) for pool in halted}
+    return full(unit, names, days, Trigger.PUBLISH, now)
+
+
+def everything(unit: CapacityUnit, names: Names, now: datetime) -> list[Notice]:
+    """All open days of all borders, as a service says them when it starts."""
+    days = {pool.name: set(unit.book.open_days(pool, now)) for pool in unit.book.pools.values()}
+    return full(unit, names, days, Trigger.PUBLISH, now)
+
+
+def opened(unit: CapacityUnit, names: Names, since: datetime, now: datetime) -> list[Notice]:
+    """Days whose allocation has started after `since`."""
+    book = unit.book
+    days = {
+        pool.name: {
+            day
+            for day in book.open_days(pool, now)
+            if since < pool.border.opens_at(book.market.clock, day)
+        }
+        for pool in book.pools.values()
+    }
+    return full(unit, names, days, Trigger.PUBLISH, now)
+
+
+def full(
+    unit: CapacityUnit,
+    names: Names,
+    days: Mapping[str, Iterable[date]],
+    event: Trigger,
+    now: datetime,
+) -> list[Notice]:
+    notices: list[Notice] = []
+    for name, wanted in days.items():
+        pool = unit.book.pools[name]
+        opened_days = set(unit.book.open_days(pool, now))
+        for day in sorted(opened_days & set(wanted)):
+            starts = [period.start for period in unit.book.periods(pool, day)]
+            notices += _atc_notices(unit, names, pool, day, starts, event, now, everything=True)
+    return notices
+
+
+def differences(
+    unit: CapacityUnit,
+    names: Names,
+    touched: Mapping[str, Iterable[datetime]],
+    event: Trigger,
+    now: datetime,
+) -> list[Notice]:
+    """CMM 5.4.2: for both directions, what differs from the last broadcast."""
+    notices: list[Notice] = []
+    book = unit.book
+    for name, starts in touched.items():
+        pool = book.pools[name]
+        for day, same in groupby(pool.affected(starts), key=book.market.clock.day_of):
+            if pool.border.opens_at(book.market.clock, day) <= now:
+                notices += _atc_notices(
+                    unit, names, pool, day, list(same), event, now, everything=False
+                )
+    return notices
+
+
+def _atc_notices(
+    unit: CapacityUnit,
+    names: Names,
+    pool: Pool,
+    day: date,
+    starts: Sequence[datetime],
+    event: Trigger,
+    now: datetime,
+    *,
+    everything: bool,
+) -> list[Notice]:
+    notices: list[Notice] = []
+    clock = unit.book.market.clock
+    for direction in DIRECTIONS:
+        said = pool.announce(direction, starts, full=everything)
+        if not said:
+            continue
+        out_area, in_area = pool.interconnector.areas(direction)
+        length = pool.border.unit
+        values = tuple((Period(start, start + length), quantity) for start, quantity in said)
+        border = pool.border.name
+        notice = AtcNotice(border, out_area, in_area, day, clock.start_of(day), event, values)
+        notices.append(notice)
+        number = unit.next_broadcast_id()
+        unit.journal.append(
+            BroadcastRow(
+                now, number, names.atc(border), event.value, out_area, in_area, len(values),
+                border=border, day=day.isoformat(), run=unit.run,
+            )
+        )  # fmt: skip
+        for period, quantity in values:
+            unit.journal.append(
+                AtcRow(
+                    now, border, out_area, in_area, day.isoformat(), period.start, period.end,
+                    quantity, pool.offered[direction].get(period.start, 0),
+                    pool.allocated[direction].get(period.start, 0), event.value, number,
+                    pool.status.value,
+                )
+            )  # fmt: skip
+    return notices
+
+
+def _allocation_notices(
+    unit: CapacityUnit,
+    names: Names,
+    allocations: Sequence[Allocation],
+    event: Trigger,
+    now: datetime,
+) -> list[Notice]:
+    """One for each group and direction of a request."""
+    together: dict[tuple[str, str, str], list[Allocation]] = {}
+    for allocation in allocations:
+        key = (allocation.group, allocation.out_area, allocation.in_area)
+        together.setdefault(key, []).append(allocation)
+    notices: list[Notice] = []
+    for (group, out_area, in_area), same in together.items():
+        number = unit.next_sequence_id(group)
+        notices.append(AllocationNotice(group, out_area, in_area, event, number, tuple(same)))
+        unit.journal.append(
+            BroadcastRow(
+                now, unit.next_broadcast_id(), names.allocation(group), event.value, out_area, in_area,
+                len(same), balancing_group=group, sequence_id=number, run=unit.run,
+            )
+        )  # fmt: skip
+    return notices
+
+
+def _allocation_row(
+    border: str, order: Order, request: Request, allocation: Allocation
+) -> AllocationRow:
+    return AllocationRow(
+        allocation.at, allocation.allocation_id, border, allocation.out_area, allocation.in_area,
+        allocation.period.start, allocation.period.end, allocation.quantity, order.quantity,
+        allocation.group, request.user, order.client_id, request.correlation_id,
+        request.allocation_type, request.event.value,
+    )  # fmt: skip
+
+
+def _repeated(first: Outcome) -> Outcome:
+    """CMM 3.2.2.2: a duplicate gets a negative response; ours says what became of the first."""
+    if first.success:
+        told = f"alclid={first.allocation_id} confQty={first.confirmed}"
+    else:
+        told = f"refused: {first.message}"
+    return Outcome(first.client_id, False, f"{FIRST_OUTCOME}{told}")
+
+
+def atc_view(book: Book, now: datetime) -> list[dict[str, object]]:
+    """For operators: all open days with what is offered, allocated and available."""
+    rows: list[dict[str, object]] = []
+    for pool in book.pools.values():
+        for day in book.open_days(pool, now):
+            for period in book.periods(pool, day):
+                for direction in DIRECTIONS:
+                    out_area, in_area = pool.interconnector.areas(direction)
+                    rows.append(
+                        {
+                            "border": pool.border.name,
+                            "out_area": out_area,
+                            "in_area": in_area,
+                            "day": day.isoformat(),
+                            "period_start": period.start.isoformat(),
+                            "period_end": period.end.isoformat(),
+                            "offered": pool.offered[direction].get(period.start, 0),
+                            "allocated": pool.allocated[direction].get(period.start, 0),
+                            "available": pool.available(direction, period.start),
+                            "shortfall": pool.shortfall(direction, period.start),
+                            "status": pool.status.value,
+                        }
+                    )
+    return rows

@@ -1,0 +1,416 @@
+"""The service at the broker: takes requests, commits, answers, then tells everybody.
+
+Who asks is known by the exchange a request came through, and by nothing else (CMM 4.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from time import monotonic, perf_counter
+from typing import Any
+
+import structlog
+
+from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
+from gridpost.core.broadcast import Notice, login_filter
+from gridpost.core.capacity import DIRECTIONS
+from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger
+from gridpost.core.journal import RefusalRow
+from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.capacity import desk, topology
+from gridpost.services.capacity.counter import Counter
+from gridpost.services.capacity.metrics import CapacityMetrics
+from gridpost.services.capacity.post import Post
+from gridpost.services.capacity.rate import RequestRate
+from gridpost.services.capacity.settings import CapacitySettings
+from gridpost.wire.cmm import ErrorResp, Login, LoginResp, decode, unpack
+from gridpost.wire.cmm.messages import REQUESTS, Request, Response
+from gridpost.wire.xml import XmlLimits
+
+log = structlog.get_logger(__name__)
+
+_UPKEEP = timedelta(minutes=10)
+_LONGEST_SLEEP = 3600.0
+
+
+class CapacityService:
+    """Assembly connects it: `connected` and `lost` are told of connections as they come and go."""
+
+    def __init__(
+        self,
+        settings: CapacitySettings,
+        clock: Clock,
+        ledger: CapacityLedger,
+        metrics: CapacityMetrics,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.ledger = ledger
+        self.metrics = metrics
+        self.post = Post(settings, metrics)
+        self._counter = Counter(self)
+        self._connection: RabbitConnection | None = None
+        self._control: Channel | None = None
+        self._requests: Channel | None = None
+        self._consumer = ""
+        self._rates: dict[str, RequestRate] = {}
+        self._logins: dict[str, str] = {}
+        self._bound: dict[str, frozenset[topology.Binding]] = {}
+        self._queue_until: dict[str, float] = {}
+        """User -> until when its response queue certainly exists."""
+        self._entering: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._announced_until: datetime | None = None
+        self._announcing = asyncio.Lock()
+        self._limits = XmlLimits(
+            max_bytes=settings.max_bytes,
+            max_depth=8,
+            max_attributes=1_000_000,
+            max_attribute_length=16 * 1024,
+        )
+
+    async def open(self) -> None:
+        self._logins = await self.ledger.read(lambda reader: reader.logins())
+
+    # -- connections
+
+    async def connected(self, connection: RabbitConnection) -> None:
+        """Topology, then everything that is open, and only then requests (CMM 5.4.2)."""
+        control = await connection.channel()
+        await topology.declare(control, self.settings)
+        await topology.delete_leftovers(connection, control, self.settings)
+        responses = await connection.channel()
+        broadcasts = await connection.channel(confirms=False)
+        self._connection, self._control = connection, control
+        self._queue_until.clear()
+        self._bound.clear()
+        self.post.connected(responses, broadcasts)
+        now = self.clock.now()
+        names = self.settings.names
+        notices = await self.ledger.run(lambda unit: desk.everything(unit, names, now))
+        self._announced_until = now
+        self.post.broadcast(notices)
+        await self.post.settled()
+        await self._listen(connection)
+        self.metrics.connected.set(1)
+
+    def lost(self, refusal: Refusal) -> None:
+        self._connection = self._control = self._requests = None
+        self.post.disconnected()
+        self.metrics.connected.set(0)
+
+    async def _listen(self, connection: RabbitConnection) -> None:
+        requests = await connection.channel(confirms=False)
+        await topology.declare_requests(connection, requests, self.settings)
+        self._requests = requests
+        self._consumer = await requests.consume(
+            self.settings.names.request_queue,
+            lambda incoming: self._take(requests, incoming),
+            prefetch=self.settings.prefetch,
+        )
+
+    async def pause(self) -> None:
+        """Take no further requests; answer those that were taken."""
+        if self._requests is not None and self._consumer:
+            with contextlib.suppress(Refusal):
+                await self._requests.cancel(self._consumer)
+            self._consumer = ""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.post.settled()
+
+    async def run(self) -> None:
+        """Heartbeats, broadcasts, openings and upkeep, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.post.run())
+            group.create_task(self._heartbeats())
+            group.create_task(self._openings())
+            group.create_task(self._upkeep())
+
+    async def _heartbeats(self) -> None:
+        period = self.settings.heartbeat.total_seconds()
+        due = monotonic()
+        while True:
+            await self.post.heartbeat(self.clock.now())
+            due += period
+            await asyncio.sleep(max(0.0, due - monotonic()))
+
+    async def _openings(self) -> None:
+        """CMM 5.4.2: all values as soon as the allocation for a day starts."""
+        while True:
+            now = self.clock.now()
+            opening = self._next_opening(now)
+            seconds = _LONGEST_SLEEP
+            if opening is not None:
+                seconds = min(seconds, max(0.0, (opening - now).total_seconds()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self.announce_openings()
+
+    def _next_opening(self, now: datetime) -> datetime | None:
+        return self.ledger.look(lambda book: book.next_opening(now))
+
+    async def announce_openings(self) -> None:
+        async with self._announcing:
+            since, now = self._announced_until, self.clock.now()
+            if since is None:
+                return
+            names = self.settings.names
+            notices = await self.ledger.run(lambda unit: desk.opened(unit, names, since, now))
+            self._announced_until = now
+            self.post.broadcast(notices)
+
+    async def _upkeep(self) -> None:
+        while True:
+            await self._forget(self.clock.now())
+            await asyncio.sleep(_UPKEEP.total_seconds())
+
+    async def _forget(self, now: datetime) -> None:
+        window = self.settings.duplicate_window
+        await self.ledger.run(lambda unit: unit.forget_outcomes(now - window))
+        await self.ledger.run(lambda unit: unit.book.forget(now - KEEP_BEHIND))
+
+    # -- requests
+
+    def _take(self, channel: Channel, incoming: Incoming) -> None:
+        self.spawn(self._serve(channel, incoming, perf_counter()))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, channel: Channel, incoming: Incoming, since: float) -> None:
+        user = self.settings.names.user_of(incoming.exchange)
+        notices: tuple[Notice, ...] = ()
+        if user is None or user not in self.settings.parties:
+            log.warning("a request of an unknown user was dropped", exchange=incoming.exchange)
+        else:
+            correlation_id = incoming.properties.correlation_id
+            try:
+                response, notices = await self._answer(user, incoming)
+            except Refusal as refusal:
+                response = ErrorResp(refusal.message)
+            except Exception as error:
+                # Our own bug must not leave the client without an answer, nor end the service.
+                log.exception("a request failed", user=user, error=repr(error))
+                response = ErrorResp("The request failed for an internal reason.")
+            await self._respond(user, response, correlation_id, since)
+        with contextlib.suppress(Refusal):
+            await channel.ack(incoming.tag)
+        self.post.broadcast(notices)
+
+    async def _respond(
+        self, user: str, response: Response, correlation_id: str | None, since: float
+    ) -> None:
+        try:
+            await self._ensure_response_queue(user)
+        except Refusal as refusal:
+            log.warning("no response queue", user=user, reason=refusal.message)
+        if not await self.post.respond(user, response, correlation_id, since):
+            await self._returned(user, correlation_id or "")
+
+    async def _answer(self, user: str, incoming: Incoming) -> tuple[Response, tuple[Notice, ...]]:
+        settings = self.settings
+        rate = self._rates.get(user)
+        if rate is None:
+            period = settings.rate_period.total_seconds()
+            rate = self._rates[user] = RequestRate(settings.rate_limit, period)
+        if not rate.admits(monotonic()):
+            self.metrics.requests.labels("any", "back-off").inc()
+            seconds = settings.rate_period.total_seconds()
+            return ErrorResp(
+                f"Back off: more than {settings.rate_limit} requests in {seconds:g} seconds. "
+                f"The measurement period is {seconds:g} seconds, "
+                f"the limit {settings.rate_limit} requests."
+            ), ()
+        try:
+            request = self._read(incoming)
+        except Refusal as refusal:
+            self.metrics.requests.labels("unreadable", "error").inc()
+            return ErrorResp(refusal.message), ()
+        lock = self._entering.get(user)
+        if isinstance(request, Login):
+            lock = self._entering.setdefault(user, asyncio.Lock())
+            async with lock:
+                return await self._login(user, request), ()
+        if lock is not None and lock.locked():
+            async with lock:
+                pass
+        try:
+            await self._check_login(user)
+        except Refusal as refusal:
+            return self._counter.refused(request, refusal.message), ()
+        return await self._counter.answer(user, request, incoming.properties.correlation_id or "")
+
+    def _read(self, incoming: Incoming) -> Request:
+        """CMM 5.1.3: an unknown content-type is read as version 1.0, the only one there is."""
+        properties = incoming.properties
+        body = unpack(incoming.body, properties.content_encoding, self.settings.max_bytes)
+        message = decode(body, self._limits)
+        if not isinstance(message, REQUESTS):
+            raise Refusal(
+                Rule.SCHEMA_INVALID, f"{type(message).__name__} is not a request to this service"
+            )
+        return message
+
+    # -- login
+
+    async def _login(self, user: str, request: Login) -> LoginResp:
+        party = self.settings.parties[user]
+        connection = self._connection
+        if connection is None:
+            raise Refusal(Rule.UNREACHABLE, "the broker is away")
+        try:
+            chosen = login_filter(request.arguments or "", self.settings.max_bindings)
+            bindings = topology.wanted_bindings(self.settings, party, chosen)
+        except Refusal as refusal:
+            self.metrics.requests.labels("Login", "refused").inc()
+            return LoginResp(False, refusal.message)
+        now = self.clock.now()
+        await self.ledger.run(lambda unit: unit.login(user, request.arguments or "", now))
+        channel = await connection.channel()
+        try:
+            await topology.declare_response(connection, channel, self.settings, user)
+            await topology.declare_broadcast(connection, channel, self.settings, user, bindings)
+        finally:
+            await channel.close()
+        self._logins[user] = request.arguments or ""
+        self._bound[user] = bindings
+        self._known_until(user)
+        self.metrics.requests.labels("Login", "done").inc()
+        return LoginResp(True)
+
+    async def _check_login(self, user: str) -> None:
+        """Logged in: the ledger has a Login, and the response queue has not expired since."""
+        if user in self._logins and self._queue_until.get(user, 0) > monotonic():
+            return
+        if user not in self._logins or not await self._response_queue_exists(user):
+            raise Refusal(Rule.NOT_LOGGED_IN, "Login is the first request of a session.")
+
+    async def _response_queue_exists(self, user: str) -> bool:
+        connection = self._connection
+        if connection is None:
+            return False
+        channel = await connection.channel()
+        try:
+            await channel.declare_queue(self.settings.names.response_queue(user), passive=True)
+        except Refusal as refusal:
+            if refusal.rule is Rule.AMQP091_NOT_FOUND:
+                return False
+            raise
+        finally:
+            await channel.close()
+        self._known_until(user)
+        return True
+
+    async def _ensure_response_queue(self, user: str) -> None:
+        """A known user is answered also when it is not logged in."""
+        if self._queue_until.get(user, 0) > monotonic() or self._connection is None:
+            return
+        channel = await self._connection.channel()
+        try:
+            await topology.declare_response(self._connection, channel, self.settings, user)
+        finally:
+            await channel.close()
+        if user in self._logins:
+            self._known_until(user)
+
+    def _known_until(self, user: str) -> None:
+        # A declaration starts the expiry of a queue anew.
+        self._queue_until[user] = monotonic() + self.settings.queue_expires.total_seconds() * 0.9
+
+    async def _returned(self, user: str, correlation_id: str) -> None:
+        """CMM 3.2.2: a response that no queue took. The client can ask for the outcome again."""
+        self._queue_until.pop(user, None)
+        self.metrics.returned.inc()
+        refusal = Refusal(Rule.RESPONSE_UNROUTABLE, f"a response for {user} found no queue")
+        log.warning(refusal.message, id=refusal.id, correlation=correlation_id)
+        row = RefusalRow(
+            self.clock.now(), refusal.id, refusal.rule.name, refusal.code.value, refusal.message,
+            peer=user, message_id=correlation_id,
+        )  # fmt: skip
+        await self.ledger.run(lambda unit: unit.journal.append(row))
+
+    # -- administration
+
+    def changed(self) -> None:
+        """Something was published: openings may have to be announced at another time."""
+        self._changed.set()
+
+    async def configure(self, settings: CapacitySettings) -> None:
+        """New reference data and users: topology and bindings follow without a restart."""
+        self.settings = self.post.settings = settings
+        self._rates.clear()
+        connection = self._connection
+        if connection is None:
+            return
+        channel = await connection.channel()
+        try:
+            await topology.declare(channel, settings)
+            await topology.declare_requests(connection, channel, settings)
+            for user, arguments in self._logins.items():
+                await self._rebind(channel, user, arguments)
+        finally:
+            await channel.close()
+        self._changed.set()
+
+    async def _rebind(self, channel: Channel, user: str, arguments: str) -> None:
+        party = self.settings.parties.get(user)
+        queue = self.settings.names.broadcast_queue(user)
+        if party is None:
+            await channel.delete_queue(queue)
+            await channel.delete_queue(self.settings.names.response_queue(user))
+            return
+        try:
+            chosen = login_filter(arguments, self.settings.max_bindings)
+            wanted = topology.wanted_bindings(self.settings, party, chosen)
+        except Refusal as refusal:
+            log.warning("bindings stay as they are", user=user, reason=refusal.message)
+            return
+        before = self._bound.get(user)
+        if before is None:
+            # A Login of an earlier run: what it was bound to follows from its arguments.
+            before = frozenset()
+        try:
+            for binding in before - wanted:
+                await channel.unbind(queue, binding.exchange, "", dict(binding.arguments))
+            for binding in wanted - before:
+                await channel.bind(queue, binding.exchange, "", dict(binding.arguments))
+        except Refusal as refusal:
+            log.info("the user has no queue now", user=user, reason=refusal.message)
+            return
+        self._bound[user] = wanted
+
+    def measure(self) -> None:
+        def shortfalls(book: Any) -> dict[str, int]:
+            found: dict[str, int] = {}
+            for pool in book.pools.values():
+                total = sum(
+                    pool.shortfall(direction, start)
+                    for direction in DIRECTIONS
+                    for start in pool.offered[direction]
+                )
+                found[pool.border.name] = found.get(pool.border.name, 0) + total
+            return found
+
+        for border, quantity in self.ledger.look(shortfalls).items():
+            self.metrics.shortfall.labels(border).set(quantity)
+
+    async def health(self) -> dict[str, Any]:
+        await self.ledger.read(lambda reader: reader.entries(0, 1))
+        connected = self._requests is not None
+        return {
+            "ok": connected,
+            "active": True,
+            "connected": connected,
+            "users_logged_in": len(self._logins),
+            "at": datetime.now(UTC).isoformat(),
+        }
