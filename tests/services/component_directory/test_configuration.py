@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from gridpost.assembly.backup import back_up
 from gridpost.assembly.check import check
 from gridpost.assembly.directory_configuration import read_directory_configuration
 from gridpost.core.refusal import Refusal
@@ -48,8 +49,6 @@ def test_defaults_and_paths_beside_the_file(file: Path) -> None:
     assert configuration.trusted_roots() == (ROOT,)
 
 
-@pytest.mark.req("503-7.7.3-h")
-@pytest.mark.req("503-7.7.3-a", component="component-directory")
 def test_peers_cycle_and_ttl_are_configured(file: Path) -> None:
     file.write_text(
         GOOD
@@ -77,6 +76,58 @@ def test_the_environment_overrides_the_file(file: Path, monkeypatch: pytest.Monk
     assert "secret" not in repr(configuration)
 
 
+def with_store(text: str) -> str:
+    return GOOD.replace('home = "data"', 'home = "data"\nstore = "postgres"') + text
+
+
+def test_a_database_is_named_and_its_password_comes_from_elsewhere(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = '[postgres]\ndsn = "postgresql://cd@db.example/grid"\nschema = "cd_1"\n'
+    file.write_text(with_store(section + 'password_file = "secret"\n'))
+    with pytest.raises(Refusal, match="secret cannot be read"):
+        check(file)
+    (file.parent / "secret").write_text("s3cret\nsecond line\n")
+    check(file)
+    configuration = read_directory_configuration(file)
+    assert configuration.postgres is not None
+    settings = configuration.postgres.settings()
+    assert (settings.schema, settings.password) == ("cd_1", "s3cret")
+    assert settings.place() == "db.example/grid, schema cd_1"
+    with pytest.raises(Refusal, match="PostgreSQL"):
+        back_up(file, file.parent / "backup", datetime.now(UTC), lambda *_: None)
+    file.write_text(with_store(section))
+    monkeypatch.setenv("GRIDPOST_DIRECTORY_POSTGRES__PASSWORD", "fr0m outside")
+    configuration = read_directory_configuration(file)
+    assert configuration.postgres is not None
+    assert configuration.postgres.settings().password == "fr0m outside"
+    for shown in (repr(configuration), repr(settings), str(configuration.model_dump())):
+        assert "s3cret" not in shown
+        assert "fr0m outside" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", "belong together"),
+        ('[postgres]\ndsn = "postgresql://u:hidden@[x/y"\n', "DSN"),
+        ('[postgres]\ndsn = "host=x"\nschema = "drop table;"\n', "name of a schema"),
+        ('[postgres]\ndsn = "host=x"\nreaders = 0\n', "postgres.readers"),
+        ('[postgres]\ndsn = "host=x"\nlock_timeout = "0s"\n', "postgres.lock_timeout"),
+        ('[postgres]\ndsn = "host=x"\npassword = "a"\npassword_file = "b"\n', "not both"),
+    ],
+)
+def test_mistakes_about_the_database_are_told_and_hide_the_password(
+    file: Path, text: str, place: str
+) -> None:
+    file.write_text(with_store(text))
+    with pytest.raises(Refusal) as refused:
+        check(file)
+    told = refused.value.message + refused.value.details
+    assert place in told
+    assert "hidden" not in told
+
+
 @pytest.mark.parametrize(
     ("line", "place"),
     [
@@ -95,6 +146,7 @@ def test_the_environment_overrides_the_file(file: Path, monkeypatch: pytest.Monk
             "https://",
         ),
         ("[[", "not TOML"),
+        ("[journal]\nrefused_connections = 0", "journal.refused_connections"),
     ],
 )
 def test_mistakes_are_told_with_their_place(file: Path, line: str, place: str) -> None:

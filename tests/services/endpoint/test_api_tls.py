@@ -1,29 +1,41 @@
-"""The JSON API over HTTPS: with a client certificate or a password, through the real client."""
+"""JSON and SOAP over HTTPS: with a client certificate or a password, through real clients."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
+import zeep
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from lxml import etree
+from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.endpoint import _api
 from gridpost.assembly.endpoint_configuration import ApiSection
 from gridpost.client import AsyncEndpoint
+from gridpost.core.channels import Channel
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.endpoint.dispatch import Dispatcher
 from gridpost.services.endpoint.events import Events
 from gridpost.services.endpoint.evidence import Evidence
 from gridpost.services.endpoint.explaining import Explaining
 from gridpost.services.endpoint.json_api import JsonApi
+from gridpost.services.endpoint.operating import Operating
+from gridpost.services.endpoint.request_counts import RequestCounts
+from gridpost.services.endpoint.soap_api import SoapApi
+from gridpost.services.endpoint.soap_operations import SoapOperations
 from gridpost.services.endpoint.users import User, Users
 from gridpost.services.operations.passwords import hash_password
 from gridpost.transports.https import client_chain
@@ -84,10 +96,11 @@ async def test_applications_are_known_by_certificate_or_password_over_https(tmp_
         Evidence(one.context),
         Events(one.context.signals),
         client_chain,
+        Operating(one.context, one.submission, Dispatcher(one.context, one.transfer)),
     )
     section = ApiSection(port=0, certificate=shown, key=key, client_roots=(ca,))
     configuration: Any = SimpleNamespace(api=section, max_content=1000)
-    core: Any = SimpleNamespace(api=api)
+    core: Any = SimpleNamespace(api=api, soap=None, old_soap=None)
     async with _api(configuration, core) as port:
         url = f"https://127.0.0.1:{port}"
         async with AsyncEndpoint(url, certificate=robot, key=robot_key, ca=ca) as by_certificate:
@@ -103,7 +116,68 @@ async def test_applications_are_known_by_certificate_or_password_over_https(tmp_
                 await careful.status(sent)
             assert refused.value.rule is Rule.UNREACHABLE
     entry = (await one.enquiry.search(_everything(), 1, None))[0][0]
-    assert entry.application == "robot"
+    assert entry.application == "json/robot"
+
+
+@pytest.mark.req("503-10-m")
+async def test_soap_over_https_takes_a_certificate_or_a_password_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    ca, _, _ = issued(tmp_path, "Office CA", "Office CA", ca=True)
+    shown, key, _ = issued(tmp_path, "api", "Office CA")
+    robot, robot_key, certificate = issued(tmp_path, "robot", "Office CA")
+    stranger, stranger_key, _ = issued(tmp_path, "stranger", "Office CA")
+    fingerprint = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
+    one = World()["E1"]
+    users = Users(
+        [
+            User("robot", certificate=fingerprint, send=ALL),
+            User("person", hash_password("secret"), send=ALL),
+        ]
+    )
+    soap = SoapApi(
+        one.context,
+        users,
+        SoapOperations(one.context, users, one.submission, one.handover, one.enquiry),
+        client_chain,
+        BytesIO,
+        RequestCounts(CollectorRegistry()),
+    )
+    section = ApiSection(
+        port=0, certificate=shown, key=key, client_roots=(ca,), channels=(Channel.SOAP,)
+    )
+    configuration: Any = SimpleNamespace(api=section, max_content=100_000)
+    core: Any = SimpleNamespace(api=SimpleNamespace(app=lambda: None), soap=soap, old_soap=soap)
+
+    def send(
+        url: str, pair: tuple[Path, Path] | None = None, auth: tuple[str, str] | None = None
+    ) -> str:
+        with requests.Session() as session:
+            session.trust_env = False
+            session.verify = str(ca)
+            session.cert = None if pair is None else (str(pair[0]), str(pair[1]))
+            session.auth = auth
+            client = zeep.Client(url + "?wsdl", transport=zeep.Transport(session=session))
+            service = client.bind("MadesEndpointV2Service", "MadesEndpointSOAP12")
+            message = {"receiverCode": "E2", "messageType": "A01", "content": b"x" * 50_000}
+            return str(service.SendMessage(message=message))
+
+    async with _api(configuration, core) as port:
+        url = f"https://127.0.0.1:{port}/mades/2"
+        by_certificate = await asyncio.to_thread(send, url, (robot, robot_key))
+        by_password = await asyncio.to_thread(send, url, None, ("person", "secret"))
+        for refused in ((), ((stranger, stranger_key),), (None, ("person", "guessed"))):
+            with pytest.raises(zeep.exceptions.Fault) as fault:
+                await asyncio.to_thread(send, url, *refused)
+            assert "AUTHENTICATION_ERROR" in etree.tostring(fault.value.detail).decode()
+        # Plain HTTP gets no answer from a port that speaks TLS.
+        with pytest.raises(requests.ConnectionError):
+            await asyncio.to_thread(send, url.replace("https", "http"))
+    found, _ = await one.enquiry.search(_everything(), 10, None)
+    assert {(e.application, e.message_id) for e in found} == {
+        ("soap/robot", by_certificate),
+        ("soap/person", by_password),
+    }
 
 
 def _everything() -> Any:

@@ -23,6 +23,7 @@ email = "ops@grid.example"
 phone = "+00 1 234"
 """
 PATH = '[[paths]]\npath = "INDIRECT:B1"\n'
+FOLDER = '[[bindings]]\nmessage_type = "A*"\nchannel = "folder"\n'
 USER = f'[users.app]\npassword = "{HASH}"\n'
 
 
@@ -70,6 +71,14 @@ def test_without_a_direct_section_the_endpoint_publishes_no_address(tmp_path: Pa
         ('[connections]\nproxy = "http://proxy:1"\n', "socks5://"),
         ('[retention]\nreceived_ids = "1d"\n', "identifiers"),
         ("[unheard]\nof = 1\n", "unheard"),
+        (FOLDER + FOLDER, "A* is bound twice"),
+        (FOLDER + 'users = ["nobody"]\n', "nobody, who is no user"),
+        (FOLDER + 'users = ["app"]\n' + USER + 'receive = ["B*"]\n', "who may not receive it"),
+        (FOLDER + 'users = ["app"]\n' + USER + 'channels = ["soap"]\n', "is closed to app"),
+        (
+            FOLDER + USER + 'receive = ["A1*"]\nchannels = ["json", "soap"]\n',
+            "app receives A1*, which is bound to the channel folder",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
@@ -89,7 +98,64 @@ def test_overlapping_paths_are_refused(tmp_path: Path) -> None:
         (PATH, "no user receives message-type *"),
         (USER, "no message-paths"),
         ('[[paths]]\npath = "DIRECT"\n' + USER, "there is no section direct"),
+        (PATH + USER + FOLDER, "A* is bound to the channel folder, which"),
+        (
+            PATH + USER + 'channels = ["amqp"]\n[[bindings]]\nmessage_type = "A*"\n',
+            "no user receives message-type A*",
+        ),
     ],
 )
 def test_what_cannot_work_is_warned_of(tmp_path: Path, text: str, warning: str) -> None:
     assert any(warning in found for found in check(written(tmp_path, text)).warnings)
+
+
+def test_bindings_that_cut_types_between_users_are_good(tmp_path: Path) -> None:
+    other = f'[users.b]\npassword = "{HASH}"\nreceive = ["B*"]\n'
+    bound = '[[bindings]]\nmessage_type = "B*"\nusers = ["b"]\n'
+    bound += '[[bindings]]\nmessage_type = "B2"\nusers = ["app"]\n'
+    file = written(tmp_path, PATH + USER + other + bound)
+    assert check(file).warnings == []
+    bindings = read_endpoint_configuration(file).bindings_of()
+    assert [bindings.of(t).users for t in ("A", "B", "B2", "B21")] == [(), ("b",), ("app",), ("b",)]
+
+
+def test_a_user_of_folders_shows_no_secret(tmp_path: Path) -> None:
+    user = '[users.shared]\nchannels = ["folder"]\n'
+    (found,) = read_endpoint_configuration(written(tmp_path, PATH + user)).users_of()
+    assert found.name == "shared"
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "problem"),
+    [
+        ('store = "postgres"\n', "", "belong together"),
+        ("", '[postgres]\ndsn = "host=db"\n', "belong together"),
+        ('store = "postgres"\n', '[postgres]\ndsn = "host"\n', "cannot be read"),
+        ("", '[keys]\nplace = "store"\npassphrase = "x"\n', "never in a database unencrypted"),
+        (
+            'store = "postgres"\n',
+            '[postgres]\ndsn = "host=db"\n[keys]\nplace = "store"\n',
+            "never in a database unencrypted",
+        ),
+    ],
+)
+def test_a_shared_store_that_cannot_work_is_refused(
+    tmp_path: Path, head: str, text: str, problem: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        read_endpoint_configuration(written(tmp_path, text, head))
+    assert problem in f"{refused.value.message} {refused.value.details}"
+
+
+def test_processes_may_share_the_database_and_a_folder_of_keys(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        PATH + USER + '[postgres]\ndsn = "host=db"\npassword_file = "pw"\n[keys]\nfolder = "k"\n',
+        'store = "postgres"\n',
+    )
+    (tmp_path / "pw").write_text("told to nobody\n")
+    assert check(file).warnings == []
+    configuration = read_endpoint_configuration(file)
+    assert configuration.keys_folder() == tmp_path / "k"
+    assert configuration.postgres is not None
+    assert configuration.postgres.settings().password == "told to nobody"

@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 import pytest
 
+from gridpost.client import AsyncEndpoint, BadDocument, Endpoint, Received
+from gridpost.core.channels import Binding, Bindings, Channel, Origin, Receiving
 from gridpost.core.delivery import Status
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.journal import RefusalRow
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
+from gridpost.services.endpoint.dispatch import Dispatcher
 from gridpost.services.endpoint.events import Events
 from gridpost.services.endpoint.evidence import Evidence
 from gridpost.services.endpoint.explaining import Explaining
 from gridpost.services.endpoint.json_api import JsonApi
+from gridpost.services.endpoint.operating import Operating
+from gridpost.services.endpoint.submission import Document
 from gridpost.services.endpoint.users import User, Users
 from gridpost.services.operations.passwords import hash_password
+from gridpost.transports.loopback import serve_loopback
 from support.post import TestEndpoint, World, keys_of
 
 ALL = (MessageTypePattern("*"),)
@@ -34,19 +41,23 @@ class Api:
     endpoint: TestEndpoint
     events: Events
     chain: tuple[bytes, ...] = ()
+    bindings: Bindings = field(default_factory=Bindings)
 
     def __post_init__(self) -> None:
         one = self.endpoint
-        users = Users(
+        self.users = Users(
             [
                 User("app", HASH, send=ALL, receive=ALL),
                 User("narrow", HASH, send=(MessageTypePattern("A*"),)),
                 User("robot", certificate=hashlib.sha256(CERTIFICATE).hexdigest(), send=ALL),
-            ]
+                User("other", HASH, send=ALL, receive=ALL),
+                User("soap-only", HASH, send=ALL, channels=frozenset({Channel.SOAP})),
+            ],
+            self.bindings,
         )
         self.app = JsonApi(
             one.context,
-            users,
+            self.users,
             one.submission,
             one.handover,
             one.enquiry,
@@ -54,6 +65,7 @@ class Api:
             Evidence(one.context),
             self.events,
             lambda scope: self.chain,
+            Operating(one.context, one.submission, Dispatcher(one.context, one.transfer)),
         ).app()
 
     def client(self, user: str = "app", password: str = "secret") -> httpx.AsyncClient:
@@ -246,3 +258,110 @@ async def test_every_stream_ends_when_the_endpoint_stops(apis: tuple[Api, Api]) 
     apis[0].events.close()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
+
+
+async def test_a_user_is_given_only_types_bound_to_pull_and_to_that_user() -> None:
+    world = World()
+    bound = Bindings(
+        [
+            Binding(MessageTypePattern("A*"), Receiving.FOLDER),
+            Binding(MessageTypePattern("A01"), Receiving.PULL, ("app",)),
+        ]
+    )
+    api = Api(world, world["E2"], Events(world["E2"].context.signals), bindings=bound)
+    mine = await world["E1"].send("E2", message_type="A01")
+    filed = await world["E1"].send("E2", message_type="A02")
+    await world.carry()
+
+    async def asked(user: str, type_: str, message_id: str) -> list[int]:
+        async with api.client(user) as client:
+            receive = await client.get("/received", params={"messageType": type_})
+            content = await client.get(f"/received/{message_id}/content")
+            confirm = await client.post(f"/received/{message_id}/confirm")
+            return [answer.status_code for answer in (receive, content, confirm)]
+
+    assert await asked("other", "A01", mine) == [403, 403, 403]
+    assert await asked("app", "A02", filed) == [403, 403, 403]
+    assert await asked("app", "A01", mine) == [200, 200, 200]
+    async with api.client("app") as app, api.client("other") as other:
+        # What became of a document may be asked by everybody who is not shut out by name.
+        for client, seen in ((app, {mine, filed}), (other, {filed})):
+            found = (await client.get("/messages", params={"side": "received"})).json()
+            assert {m["messageID"] for m in found["messages"]} == seen
+
+
+async def test_bindings_change_while_the_endpoint_runs(apis: tuple[Api, Api]) -> None:
+    _, api = apis
+    async with api.client() as client:
+        assert (await client.get("/received?messageType=A01")).status_code == 200
+        everybody = [User("app", HASH, send=ALL, receive=ALL)]
+        api.users.change(everybody, Bindings([Binding(ALL[0], Receiving.AMQP)]))
+        assert (await client.get("/received?messageType=A01")).status_code == 403
+
+
+async def test_a_user_comes_only_through_the_doors_that_are_open_to_it(
+    apis: tuple[Api, Api],
+) -> None:
+    async with apis[0].client("soap-only") as client:
+        answer = await post(client)
+    assert answer.status_code == 403
+    assert answer.json()["refused"]["code"] == "AUTHENTICATION_ERROR"
+
+
+async def test_ids_of_the_same_user_on_another_channel_are_other_conversations(
+    apis: tuple[Api, Api],
+) -> None:
+    api = apis[0]
+    async with api.client() as client:
+        key = {"idempotency-key": "c-1"}
+        params = {"receiverCode": "E2", "messageType": "A01"}
+        by_json = (await client.post("/messages", params=params, content=b"1", headers=key)).json()
+    document = Document("E2", "A01", b"2", conversation_id="c-1")
+    origin = str(Origin(Channel.AMQP, "app"))
+    by_amqp = await api.endpoint.submission.send(origin, document)
+    assert by_amqp != by_json["messageID"]
+    assert await api.endpoint.submission.send(origin, document) == by_amqp
+    with pytest.raises(Refusal) as refused:
+        await api.endpoint.submission.send(origin, replace(document, content=b"3"))
+    assert refused.value.rule is Rule.CONVERSATION_REUSED
+
+
+@pytest.mark.req("503-11.1.4-c")
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_our_client_confirms_a_poisonous_document_and_goes_on(
+    apis: tuple[Api, Api], caplog: pytest.LogCaptureFixture, blocking: bool
+) -> None:
+    sender, recipient = apis
+    sent = [await sender.endpoint.send("E2", text, "A01") for text in (b"1", b"poison", b"2")]
+    await sender.world.carry()
+    taken: list[bytes | None] = []
+
+    def take(found: Received) -> None:
+        if found.content == b"poison":
+            raise BadDocument("not a schedule")
+        taken.append(found.content)
+        if found.content == b"2" and taken.count(b"2") == 1:
+            raise RuntimeError("our disk is full")
+
+    async def take_later(found: Received) -> None:
+        take(found)
+
+    async with serve_loopback(recipient.app, "127.0.0.1", 0) as port:
+        url = f"http://127.0.0.1:{port}"
+
+        def work() -> int:
+            with Endpoint(url, user="app", password="secret") as endpoint:
+                return endpoint.process("A01", take)
+
+        async def process() -> int:
+            if blocking:
+                return await asyncio.to_thread(work)
+            async with AsyncEndpoint(url, user="app", password="secret") as endpoint:
+                return await endpoint.process("A01", take_later)
+
+        with pytest.raises(RuntimeError):
+            await process()
+        # What was the application's own trouble is there again.
+        assert await process() == 1
+    assert taken == [b"1", b"2", b"2"]
+    assert f"message {sent[1]} is confirmed unprocessed: not a schedule" in caplog.text

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.links import Admission, Connection, Peer
-from gridpost.core.refusal import Refusal
+from gridpost.core.queues import SharedQueueStore
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.queues import Queues
 from gridpost.services.broker.session import Session
@@ -23,6 +24,7 @@ from gridpost.wire.x509 import Purpose, read_certificate, verify_chain
 log = structlog.get_logger(__name__)
 
 _PRUNE_EVERY = timedelta(minutes=10)
+_LOCK_OUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Broker:
         self.queues = Queues(context)
         self._sessions: set[Session] = set()
         self._pruned_at: datetime | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ connecting
 
@@ -67,6 +70,9 @@ class Broker:
         context = self.context
         now = context.clock.now()
         try:
+            if context.store.trouble is not None:
+                # Another address of this broker may serve.
+                raise context.store.trouble
             # The root that ends a verified chain is ours, not the peer's.
             verified = verify_chain(peer.chain[:-1], context.roots(), now, Purpose.CLIENT)
             component = context.identities().identify(verified.leaf, verified.issuer, now)
@@ -94,7 +100,63 @@ class Broker:
     # ------------------------------------------------------------ running
 
     async def open(self) -> None:
+        store = self.context.store
+        if store.capabilities.shared:
+            await cast(SharedQueueStore, store).serve(self._store_lost, self._told_to_lock_out)
         await self.queues.open()
+
+    def _store_lost(self, refusal: Refusal) -> None:
+        """Nothing is settled: clients connect again, and what was open is sent again."""
+        log.error("store out of reach", why=refusal.message)
+        self.queues.lost()
+        for session in list(self._sessions):
+            session.leave(refusal)
+
+    # ------------------------------------------------------------ removing a queue
+
+    async def remove_queue(self, code: str, actor: str) -> None:
+        """503 cl. 6.3, by an administrator: locked out first, proven empty, then removed."""
+        async with self.queues.locked_out(code) as queue:
+            if queue is None:
+                raise Refusal(Rule.QUEUE_UNKNOWN, f"there is no queue {code} here")
+            await self._lock_out(code)
+            if not await self.queues.remove(code):
+                raise Refusal(Rule.QUEUE_NOT_EMPTY, f"the queue {code} is not empty")
+        self.context.write_down(
+            AdministrationRow(
+                self.context.clock.now(), actor=actor, action="queue removed", target=code
+            )
+        )
+
+    async def _lock_out(self, code: str) -> None:
+        queue = self.queues.get(code)
+        if queue is None:
+            return
+        refusal = Refusal(Rule.QUEUE_IN_USE, f"the queue {code} is being removed")
+        for taker in list(queue.takers):
+            taker.link.close(refusal)
+        for session in list(self._sessions):
+            session.lock_out(code, refusal)
+        deadline = asyncio.get_running_loop().time() + _LOCK_OUT_SECONDS
+        while queue.referred:
+            if asyncio.get_running_loop().time() > deadline:
+                raise Refusal(Rule.QUEUE_IN_USE, f"links still lead to the queue {code}")
+            await asyncio.sleep(0.02)
+
+    def _told_to_lock_out(self, code: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._lock_out_and_leave(code))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _lock_out_and_leave(self, code: str) -> None:
+        try:
+            async with self.queues.locked_out(code):
+                await self._lock_out(code)
+                await self.queues.leave(code)
+                # A client attaches again at once: let the other edge be first.
+                await asyncio.sleep(_LOCK_OUT_SECONDS)
+        except Refusal as refusal:
+            log.warning("queue not let go of", queue=code, why=refusal.message)
 
     def configure(self, settings: BrokerSettings, actor: str) -> None:
         """503 cl. 10: new settings count at once, and are written down."""
@@ -125,13 +187,14 @@ class Broker:
     async def look_after(self) -> None:
         now = self.context.clock.now()
         self.check_sessions()
+        await self.queues.refresh()
         await self.queues.drop_expired()
         await self.context.store.forget(now)
         await self.queues.remove_idle()
         if self._pruned_at is None or now - self._pruned_at >= _PRUNE_EVERY:
             self._pruned_at = now
             retention = self.context.settings.journal_retention
-            await self.context.store.journal(lambda journal: journal.prune(now, retention))
+            await self.context.store.prune(now, retention)
 
     # ------------------------------------------------------------ what operators see
 
@@ -161,11 +224,12 @@ class Broker:
 
     async def health(self) -> dict[str, Any]:
         """Proves a durable write. `ok` is false while new messages are refused."""
-        space = self.context.store.space
-        took = await self.context.store.probe()
+        store = self.context.store
+        space, trouble = store.space, store.trouble
+        took = timedelta(0) if trouble is not None else await store.probe()
         return {
-            "ok": not space.refusing,
-            "reason": space.reason,
+            "ok": not space.refusing and trouble is None,
+            "reason": space.reason if trouble is None else trouble.message,
             "commit_ms": round(took.total_seconds() * 1000, 3),
             "free_bytes": space.free,
             "used_bytes": space.used,

@@ -8,7 +8,7 @@ from gridpost.core.links import Outcome, OutcomeKind, OutgoingLink, SentDelivery
 from gridpost.core.queues import Queued
 from gridpost.core.refusal import Refusal
 from gridpost.services.broker.context import BrokerContext
-from gridpost.services.broker.live_queue import LiveQueue
+from gridpost.services.broker.queues import AnyQueue
 from gridpost.services.broker.transactions import Transactions
 
 
@@ -19,7 +19,7 @@ class Consumer:
         self,
         context: BrokerContext,
         client: str,
-        queue: LiveQueue,
+        queue: AnyQueue,
         link: OutgoingLink,
         transactions: Transactions,
     ) -> None:

@@ -9,8 +9,9 @@ from gridpost.core.journal import TransferRow
 from gridpost.core.links import IncomingLink, ReceivedDelivery
 from gridpost.core.queues import Put, Queued, Record
 from gridpost.core.refusal import Refusal
+from gridpost.core.version import INSTALLED, check_message
 from gridpost.services.broker.context import BrokerContext
-from gridpost.services.broker.live_queue import LiveQueue
+from gridpost.services.broker.queues import AnyQueue
 from gridpost.services.broker.transactions import Transactions
 from gridpost.wire.mades.passing import Passing, read_passing
 
@@ -22,7 +23,7 @@ class Producer:
         self,
         context: BrokerContext,
         client: str,
-        queue: LiveQueue,
+        queue: AnyQueue,
         link: IncomingLink,
         transactions: Transactions,
     ) -> None:
@@ -31,7 +32,15 @@ class Producer:
         self._queue = queue
         self._link = link
         self._transactions = transactions
+        self.gone = False
         queue.producers += 1
+
+    @property
+    def queue(self) -> str:
+        return self._queue.code
+
+    def close(self, refusal: Refusal) -> None:
+        self._link.close(refusal)
 
     def on_delivery(self, delivery: ReceivedDelivery) -> None:
         context = self._context
@@ -39,6 +48,7 @@ class Producer:
         now = context.clock.now()
         try:
             passing = read_passing(delivery.message)
+            check_message(INSTALLED, passing.mversion)
             context.access.produce(
                 context.directory(),
                 self._client,
@@ -79,6 +89,7 @@ class Producer:
         """The id stays known until the message expires, whatever was settled."""
 
     def on_detached(self) -> None:
+        self.gone = True
         self._queue.producer_left()
 
     def _stored(self, delivery: ReceivedDelivery, put: Put, refusal: Refusal | None) -> None:

@@ -10,7 +10,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.broker.consumer import Consumer
 from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.producer import Producer
-from gridpost.services.broker.queues import Queues
+from gridpost.services.broker.queues import AnyQueue, Queues
 from gridpost.services.broker.transactions import Transactions
 
 
@@ -35,6 +35,7 @@ class Session:
         self._connection = connection
         self._closed = closed
         self._transactions = Transactions(context)
+        self._producers: list[Producer] = []
 
     async def attach_producer(self, link: IncomingLink) -> Producer:
         context, queue = self._context, link.attachment.address or ""
@@ -46,8 +47,11 @@ class Session:
         except Refusal as refusal:
             context.refused(refusal, self.client)
             raise
-        live = await self._queues.refer(queue)
-        return Producer(context, self.client, live, link, self._transactions)
+        live = await self._refer(queue)
+        producer = Producer(context, self.client, live, link, self._transactions)
+        self._producers = [known for known in self._producers if not known.gone]
+        self._producers.append(producer)
+        return producer
 
     async def attach_consumer(self, link: OutgoingLink) -> Consumer:
         context, queue = self._context, link.attachment.address or ""
@@ -57,8 +61,25 @@ class Session:
         except Refusal as refusal:
             context.refused(refusal, self.client)
             raise
-        live = await self._queues.refer(queue)
+        live = await self._refer(queue)
         return Consumer(context, self.client, live, link, self._transactions)
+
+    async def _refer(self, queue: str) -> AnyQueue:
+        try:
+            return await self._queues.refer(queue)
+        except Refusal as refusal:
+            self._context.refused(refusal, self.client)
+            raise
+
+    def lock_out(self, queue: str, refusal: Refusal) -> None:
+        """End the links of this connection that lead to a queue."""
+        for producer in self._producers:
+            if producer.queue == queue and not producer.gone:
+                producer.close(refusal)
+
+    def leave(self, refusal: Refusal) -> None:
+        """The broker cannot serve anybody at the moment."""
+        self._connection.close(refusal)
 
     def coordinator(self) -> Transactions | None:
         return self._transactions if self._context.store.capabilities.transactions else None

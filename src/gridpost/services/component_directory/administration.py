@@ -68,6 +68,8 @@ class Administration:
         self._metrics = metrics
         self._administrators = administrators
         self._pack = pack
+        self.more_health: Callable[[], dict[str, Any]] = dict
+        """What the health of this process tells besides the books."""
 
     def app(self) -> Starlette:
         def route(path: str, action: Action, method: str = "GET") -> Route:
@@ -181,6 +183,7 @@ class Administration:
                     }
                     for p in health.peers
                 ],
+                **self.more_health(),
             }
         )
 

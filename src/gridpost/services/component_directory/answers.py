@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import structlog
 from starlette.responses import Response
 
-from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Fault, Refusal, Rule
 from gridpost.wire.directory import MEDIA_TYPE, encode_error
-
-log = structlog.get_logger(__name__)
 
 # HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, http codes).
 STATUS: Mapping[Rule, int] = {
@@ -44,6 +40,7 @@ SECURITY = frozenset(
         Rule.PEER_UNKNOWN,
         Rule.CHAIN_NOT_TRUSTED,
         Rule.BAD_CERTIFICATE,
+        Rule.TLS_HANDSHAKE,
         Rule.CERTIFICATE_EXPIRED,
         Rule.CERTIFICATE_NOT_OF_COMPONENT,
         Rule.CERTIFICATE_REVOKED,
@@ -79,10 +76,3 @@ def presentable(refusal: Refusal) -> Refusal:
 def render(refusal: Refusal, status: int, headers: Mapping[str, str] | None = None) -> Response:
     body = encode_error(presentable(refusal) if status >= 500 else refusal)
     return Response(body, status, dict(headers or {}), MEDIA_TYPE)
-
-
-def malformed(reason: str) -> tuple[str, bytes]:
-    """What was no HTTP request at all gets an error body as well (503 cl. 7.5)."""
-    refusal = Refusal(Rule.MALFORMED_XML, f"not an HTTP request: {clip(reason)}")
-    log.warning("request refused", refusal=refusal.id, status=400, reason=refusal.message)
-    return MEDIA_TYPE, encode_error(refusal)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -86,6 +87,8 @@ class DirectoryApi:
         self._metrics = metrics
         self._chain_of = chain_of
         self._encoded = EncodedComponents()
+        self.contacts: dict[str, datetime] = {}
+        """When each component last synchronised, since this directory started."""
         # 503 cl. 9.2: the version is part of the path; an incompatible change gets another one.
         self._resources = (
             _resource("registrations", r"/registrations", "POST", self._file),
@@ -184,6 +187,7 @@ class DirectoryApi:
         query = decode_query(await self._body(request))
         answer = await self._publication.answer(query.couples, only_home=query.only_home)
         self._metrics.synchronised(len(answer.components))
+        self.contacts[applicant.code] = self._clock.now()
         return _xml(encode_components(answer, self._encoded))
 
     async def _body(self, request: Request) -> bytes:

@@ -8,6 +8,7 @@ from datetime import datetime
 import structlog
 
 from gridpost import __version__
+from gridpost.core import directory_journal
 from gridpost.core.certificate import Certificate
 from gridpost.core.component import Component, ComponentType, Implementation, inconsistencies
 from gridpost.core.directory_ports import RegistryStore, RegistryUnit
@@ -71,6 +72,8 @@ class Entries:
                         after=", ".join(_changes(known, entry)),
                     )
                 )
+                for row in directory_journal.rows([known], [entry], at):
+                    unit.journal.append(row)
             return entry
 
         entry = await self._store.run(work)
@@ -98,6 +101,8 @@ class Entries:
                         after=", ".join(_changes(known, entry) if known else ["created"]),
                     )
                 )
+                for row in directory_journal.rows([known] if known else [], [entry], at):
+                    unit.journal.append(row)
             return entry
 
         return await self._store.run(work)

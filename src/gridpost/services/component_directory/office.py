@@ -14,11 +14,12 @@ from uuid import uuid4
 
 import structlog
 
+from gridpost.core import directory_journal
 from gridpost.core.certificate import Certificate
 from gridpost.core.component import Component
 from gridpost.core.directory_ports import Connections, RegistryStore, RegistryUnit
 from gridpost.core.identifiers import ComponentCode, component_code
-from gridpost.core.journal import AdministrationRow
+from gridpost.core.journal import AdministrationRow, Standing
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import Registration, RegistrationRequest, RegistrationStatus
@@ -148,7 +149,10 @@ class RegistryOffice:
                 digest = key_digest(certificate.der)
                 check_key(code, certificate.kind, unit.ledger.of_key(digest), ())
                 unit.ledger.record(ledger_line(certificate, code))
+            known = unit.entries.find(code)
             unit.entries.put(entry)
+            for row in directory_journal.rows([known] if known else [], [entry], at):
+                unit.journal.append(row)
             unit.registrations.save(registration)
             unit.journal.append(
                 AdministrationRow(
@@ -259,6 +263,8 @@ class RegistryOffice:
                     reason=reason,
                 )
             )
+            for row in directory_journal.rows([component], [], at, gone=Standing.REVOKED):
+                unit.journal.append(row)
             return component, [line.fingerprint for line in marked]
 
         component, fingerprints = await self._store.run(work)

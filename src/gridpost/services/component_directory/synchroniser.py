@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -75,6 +76,7 @@ class Synchroniser:
         self._ask = ask
         self._roots = roots
         self._states: dict[ComponentCode, PeerState] = {}
+        self._changed = asyncio.Event()
 
     @property
     def states(self) -> tuple[PeerState, ...]:
@@ -84,8 +86,15 @@ class Synchroniser:
     async def run(self) -> None:
         """Until cancelled: all peers at once, cycle after cycle (503 cl. 7.7.3)."""
         while True:
+            self._changed.clear()
             await self.cycle()
-            await asyncio.sleep(self._publication.settings.cycle.total_seconds())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._publication.settings.cycle.total_seconds()):
+                    await self._changed.wait()
+
+    def reconfigured(self) -> None:
+        """Another list of peers, or another cycle: it counts now, not when the old one is over."""
+        self._changed.set()
 
     async def cycle(self) -> None:
         """One round. A peer that cannot be reached holds up nobody."""

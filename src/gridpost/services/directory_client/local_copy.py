@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from gridpost.core import directory_journal
 from gridpost.core.component import Component, ComponentType
 from gridpost.core.enrolment import Home
 from gridpost.core.identifiers import ComponentCode
@@ -46,10 +47,23 @@ class LocalCopy:
         self._current = Directory.of(subsystems)
         return self._current
 
-    async def take(self, merge: Merge) -> None:
-        """503 cl. 7.7.2: delete and replace, in one transaction."""
+    async def take(self, merge: Merge, at: datetime) -> None:
+        """503 cl. 7.7.2: delete and replace, in one transaction; the journal keeps what changed."""
         subsystems = tuple(merge.directory.subsystems.values())
-        await self._store.run(lambda work: work.directory_copy.save(subsystems, merge.changed))
+        news = list(
+            directory_journal.rows(
+                _components(self._current, merge.changed),
+                _components(merge.directory, merge.changed),
+                at,
+            )
+        )
+
+        def save(work: DirectoryClientWork) -> None:
+            work.directory_copy.save(subsystems, merge.changed)
+            for row in news:
+                work.journal.append(row)
+
+        await self._store.run(save)
         self._current = merge.directory
         for listener in self._listeners:
             listener(merge.directory, merge.changed)
@@ -69,3 +83,12 @@ class LocalCopy:
     def own_entry(self, code: ComponentCode, at: datetime) -> Component | None:
         """This component as the directory publishes it."""
         return self._current.find(code, at)
+
+
+def _components(directory: Directory, of: frozenset[ComponentCode]) -> list[Component]:
+    return [
+        component
+        for code in sorted(of)
+        if (subsystem := directory.subsystems.get(code)) is not None
+        for component in subsystem.components
+    ]

@@ -135,7 +135,7 @@ class Synchroniser:
         at = context.clock.now()
         received = await exchange.synchronise(Query(before.couples()))
         result = merge(before, received.answer, at=at)
-        await self._copy.take(result)
+        await self._copy.take(result, at)
         warnings = (*received.warnings, *result.warnings)
         for warning in warnings:
             log.warning("synchronised data", directory=code, warning=warning)

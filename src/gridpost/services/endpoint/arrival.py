@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gridpost.core.acknowledgement import Original, compose, fingerprint_content, judge
+from gridpost.core.checks import CheckedDocument
 from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.message import InternalMessage, InternalType, Metadata
@@ -18,6 +19,7 @@ from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import INSTALLED, check_message
 from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.evidence import Archive
 from gridpost.services.endpoint.tracking import (
     acknowledgement_row,
     happen,
@@ -39,10 +41,12 @@ TRACED_CONTENT = b"traced"
 class Arrival:
     def __init__(self, context: EndpointContext) -> None:
         self._context = context
+        self._archive = Archive(context)
 
     async def arrive(self, data: bytes, came_by: Route) -> None:
         now = self._context.clock.now()
-        fields = read_fields(split(data))
+        sections = split(data)
+        fields = read_fields(sections)
         if fields.receiver_code != self._context.code:
             raise Refusal(
                 Rule.RECEIVER_NOT_QUEUE,
@@ -60,7 +64,7 @@ class Arrival:
             )
         try:
             check_message(INSTALLED, fields.mversion)
-            received = decode(data)
+            received = decode(data, head=(sections, fields))
         except Refusal as refusal:
             if fields.internal_type.is_acknowledgement:
                 return await self._note(refusal, fields, now, security=True)
@@ -87,24 +91,28 @@ class Arrival:
             )
         except Refusal as refusal:
             return await self._refuse(metadata, refusal, came_by, now)
+        event, detail = await self._judged(opened)
         acknowledgement = await self._answer(opened, now)
-        event = (
-            Event.VERIFIED_TRACING
-            if metadata.internal_type is InternalType.TRACING_MESSAGE
-            else Event.VERIFIED
-        )
         entry = _entry(
             opened.message.metadata, opened.fingerprint, opened.message.content, came_by, now
         )
-        decision = decide(entry.delivery, Occurrence(event), now)
+        decision = decide(entry.delivery, Occurrence(event, detail), now)
         encryption = opened.encryption_certificate
         journalled = context.settings.journals_content(metadata.message_type)
         priority = context.settings.priority(metadata.message_type)
+
+        papers = (
+            {}
+            if event is Event.VERIFIED_TRACING
+            else self._archive.papers(sender, metadata.receiver_code)
+        )
 
         def store(work: UnitOfWork, content: Content) -> bool:
             if not work.box.put(entry, content):
                 _arrived_again(work, entry, now, priority)
                 return False
+            if papers:
+                work.controls.keep_papers(Side.RECEIVED, entry.message_id, papers)
             work.journal.append(
                 message_row(
                     entry,
@@ -122,6 +130,27 @@ class Arrival:
         context.signals.enqueued(came_by, sender)
         if new and Effect.OFFER in decision.effects:
             context.signals.offered(entry)
+
+    async def _judged(self, opened: Opened) -> tuple[Event, str]:
+        """Whether it may be offered; refuses where it has to wait at its sender for that."""
+        metadata = opened.message.metadata
+        if metadata.internal_type is InternalType.TRACING_MESSAGE:
+            return Event.VERIFIED_TRACING, ""
+        held, notes = await self._context.checking.incoming(
+            CheckedDocument(
+                Side.RECEIVED,
+                metadata.sender_code,
+                metadata.receiver_code,
+                metadata.message_type,
+                opened.message.content,
+                {
+                    "MESSAGE_ID": metadata.message_id,
+                    "BA_MESSAGE_ID": metadata.ba_message_id,
+                    "SENDER_APPLICATION": metadata.sender_application,
+                },
+            )
+        )
+        return (Event.HOLD_BACK, held) if held else (Event.VERIFIED, notes)
 
     async def _answer(self, opened: Opened, now: datetime) -> InternalMessage:
         """503 Table 1 event 2, or the tracing acknowledgement of 5.12."""
@@ -194,6 +223,14 @@ class Arrival:
         except Refusal as refusal:
             unverified = refusal
 
+        # 503 cl. 4.5.4: what proves the receipt is archived with it, whatever the directory forgets.
+        papers = (
+            self._archive.papers(metadata.receiver_code, metadata.sender_code)
+            if unverified is None
+            and metadata.internal_type is InternalType.DELIVERY_ACKNOWLEDGEMENT
+            else {}
+        )
+
         def store(work: UnitOfWork) -> tuple[BoxEntry, Decision] | None:
             work.journal.append(acknowledgement_row(Side.RECEIVED, message, came_by, now))
             entry = work.box.find(Side.SENT, metadata.related_message_id)
@@ -223,6 +260,8 @@ class Arrival:
             decision = happen(work, entry, occurrence, now)
             if decision.entry.moved:
                 work.box.keep_acknowledgement(message)
+                if papers:
+                    work.controls.keep_papers(Side.SENT, entry.message_id, papers)
             if Effect.SECURITY_EVENT in decision.effects:
                 suspicious = unverified or Refusal(
                     Rule.ACKNOWLEDGEMENT_FORM,

@@ -12,6 +12,8 @@ from gridpost.core.identifiers import ComponentCode, MessageTypePattern, matches
 from gridpost.core.ports import Clock, Keyring, Signer, Store
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory
+from gridpost.services.endpoint.checking import Checking
+from gridpost.services.endpoint.holding import Holding
 from gridpost.services.endpoint.signals import Signals
 from gridpost.wire.seal.profile import DEFAULT, Profile
 
@@ -50,7 +52,7 @@ class EndpointSettings:
 
 @dataclass(slots=True)
 class EndpointContext:
-    """Only `settings` changes while the endpoint runs: everybody asks for it at each use."""
+    """`settings` and what `holding` says change while the endpoint runs: asked for at each use."""
 
     code: ComponentCode
     store: Store
@@ -60,6 +62,10 @@ class EndpointContext:
     """The current local copy: asked anew for every message."""
     settings: EndpointSettings = field(default_factory=EndpointSettings)
     signals: Signals = field(default_factory=Signals)
+    holding: Holding = field(default_factory=Holding)
+    checking: Checking = field(default_factory=Checking)
+    shared: bool = False
+    """Other processes of this endpoint use the same store."""
 
     def signer(self, at: datetime) -> Signer:
         """503 cl. 8.5: of our valid signing certificates, the one that expires first."""

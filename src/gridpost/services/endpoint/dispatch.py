@@ -68,6 +68,9 @@ class Dispatcher:
         self._settling: set[int] = set()
         self._opened: set[Route] = set()
         self._order = _Order()
+        self._carried: set[str] = set()
+        self._forbidden: set[str] = set()
+        self._unpaused = False
         context.signals.on_enqueued(lambda _route, _receiver: self.wake())
 
     @property
@@ -81,6 +84,22 @@ class Dispatcher:
     def opened(self, route: Route) -> None:
         """A line came up: what was postponed while it was down is due now."""
         self._opened.add(route)
+        self.wake()
+
+    def forbid(self, message_id: str) -> bool:
+        """Begin no transfer of it from now on; False: one is under way or not written down yet."""
+        if message_id in self._carried:
+            return False
+        self._forbidden.add(message_id)
+        return True
+
+    def permit(self, message_id: str) -> None:
+        self._forbidden.discard(message_id)
+        self.wake()
+
+    def unpause(self) -> None:
+        """An operator has resumed something: what was put aside is looked at again."""
+        self._unpaused = True
         self.wake()
 
     async def run(self) -> None:
@@ -97,10 +116,16 @@ class Dispatcher:
 
     async def _hasten(self) -> None:
         routes, self._opened = self._opened, set()
-        if routes:
-            await self._context.store.run(
-                lambda work: sum(work.box.hasten(route) for route in routes)
-            )
+        unpaused, self._unpaused = self._unpaused, False
+        now = self._context.clock.now()
+
+        def hasten(work: UnitOfWork) -> None:
+            # A paused message is ACCEPTED, so that its route is one of those awaited.
+            for route in routes | set(work.box.awaited(now) if unpaused else ()):
+                work.box.hasten(route)
+
+        if routes or unpaused:
+            await self._context.store.run(hasten)
             self._order.resume()
 
     async def _start_due(self) -> bool:
@@ -114,13 +139,21 @@ class Dispatcher:
         excluded = {*self._tasks, *self._settling, *self._order.held()}
         closed = tuple(self._closed())
 
-        def due(work: UnitOfWork) -> list[Outgoing]:
-            return list(
+        holding = self._context.holding
+
+        def due(work: UnitOfWork) -> tuple[list[Outgoing], list[Outgoing]]:
+            found = list(
                 work.box.outgoing(now, room, under_way=excluded, closed=closed, max_bytes=free)
             )
+            return found, [o for o in found if holding.transfer(work, o) is not None]
 
-        found = await self._context.store.read(due)
+        found, paused = await self._context.store.read(due)
+        if paused:
+            await self._context.store.run(lambda work: _put_aside(work, paused))
+        aside = {outgoing.number for outgoing in paused}
         for outgoing in found:
+            if outgoing.number in aside or outgoing.message.metadata.message_id in self._forbidden:
+                continue
             pair = self._pair(outgoing)
             if pair is None or self._order.may_start(pair, outgoing):
                 self._start(outgoing, pair)
@@ -131,6 +164,7 @@ class Dispatcher:
 
     def _start(self, outgoing: Outgoing, pair: Pair | None) -> None:
         self._bytes += len(outgoing.message.content)
+        self._carried.add(outgoing.message.metadata.message_id)
         task = asyncio.get_running_loop().create_task(self._carry(outgoing, pair))
         self._tasks[outgoing.number] = task
 
@@ -139,6 +173,7 @@ class Dispatcher:
             attempt = await self._transfer.attempt(outgoing)
         except asyncio.CancelledError:
             self._ended(outgoing)
+            self._carried.discard(outgoing.message.metadata.message_id)
             raise
         self._outcomes.append(attempt)
         self._settling.add(outgoing.number)
@@ -172,6 +207,7 @@ class Dispatcher:
                     continue
                 for attempt in batch:
                     self._settling.discard(attempt.outgoing.number)
+                    self._carried.discard(attempt.outgoing.message.metadata.message_id)
                     pair = self._pair(attempt.outgoing)
                     if pair is not None:
                         self._order.ended(pair, attempt.outgoing, attempt.refusal is None)
@@ -206,6 +242,12 @@ class Dispatcher:
         if not self._context.settings.keeps_order(metadata.message_type):
             return None
         return metadata.message_type, metadata.receiver_code
+
+
+def _put_aside(work: UnitOfWork, paused: list[Outgoing]) -> None:
+    """Due no more before they expire: a long pause costs nothing at each look at the queue."""
+    for outgoing in paused:
+        work.box.postpone(outgoing.number, outgoing.expires_at)
 
 
 class _Order:

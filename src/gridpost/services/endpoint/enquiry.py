@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gridpost.core.delivery import Side, Status, TraceEntry
+from gridpost.core.holds import Links
 from gridpost.core.message_box import BoxEntry, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -29,6 +30,13 @@ class Enquiry:
 
     async def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
         return await self._context.store.read(lambda work: work.box.trace(side, message_id))
+
+    async def links(self, *entries: BoxEntry) -> Mapping[str, Links]:
+        """How sent messages belong to others that were sent again."""
+        ids = [entry.message_id for entry in entries if entry.delivery.side is Side.SENT]
+        if not ids:
+            return {}
+        return await self._context.store.read(lambda work: work.controls.links(ids))
 
     async def search(
         self,

@@ -47,7 +47,11 @@ class Events:
             if queue in self._open and visible(Side.RECEIVED, entry.metadata.message_type):
                 put("waiting", _waiting(entry))
 
-        stops = (self._signals.on_status(told), self._signals.on_offered(offered))
+        stops = (
+            self._signals.on_status(told),
+            self._signals.on_offered(offered),
+            self._signals.on_offered_elsewhere(offered),
+        )
         self._open.add(queue)
         try:
             yield ": gridpost\n\n"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gridpost.core.acceptance import accept
 from gridpost.core.certificate import CertificateKind, select
+from gridpost.core.channels import Channel, Receiving
 from gridpost.core.delivery import Side
 from gridpost.core.explanation import Explanation, Facts, LineFacts, explain
 from gridpost.core.message_box import BoxEntry
@@ -17,11 +18,16 @@ from gridpost.services.endpoint.lines import LineView
 
 class Explaining:
     def __init__(
-        self, context: EndpointContext, enquiry: Enquiry, lines: Callable[[], Sequence[LineView]]
+        self,
+        context: EndpointContext,
+        enquiry: Enquiry,
+        lines: Callable[[], Sequence[LineView]],
+        receiving: Callable[[str], Receiving] = lambda _type: Receiving.PULL,
     ) -> None:
         self._context = context
         self._enquiry = enquiry
         self._lines = lines
+        self._receiving = receiving
 
     async def explain(self, side: Side, message_id: str) -> Explanation:
         entry = await self._enquiry.entry(side, message_id)
@@ -41,8 +47,18 @@ class Explaining:
                 refusal is not None and refusal.rule is Rule.DIRECTORY_DATA_LAPSED,
                 self._own_problem(),
                 self._line(entry),
+                self._held(entry),
             )
         )
+
+    def _held(self, entry: BoxEntry) -> str:
+        """For a received one, whichever channel its type is bound to."""
+        receiving = self._receiving(entry.metadata.message_type)
+        channels = [c for c in Channel if c.receiving is receiving]
+        holds = [self._context.holding.of_entry(entry, channel) for channel in channels]
+        found = [hold for hold in holds if hold is not None]
+        # SOAP and JSON pull the same documents: one of them is enough.
+        return str(found[0]) if len(found) == len(channels) else ""
 
     def _refusal(self, entry: BoxEntry) -> Refusal | None:
         metadata = entry.metadata

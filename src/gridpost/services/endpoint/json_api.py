@@ -19,7 +19,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Scope
 
+from gridpost.core.channels import Channel, Origin
 from gridpost.core.delivery import Side
+from gridpost.core.message_box import BoxEntry
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.enquiry import Enquiry
@@ -38,10 +40,12 @@ from gridpost.services.endpoint.json_forms import (
     text_of,
     trace_form,
 )
+from gridpost.services.endpoint.json_operating import OperatorApi
 from gridpost.services.endpoint.openapi import openapi_document
+from gridpost.services.endpoint.operating import Operating
+from gridpost.services.endpoint.refusing import keep_refusal
 from gridpost.services.endpoint.submission import Submission
-from gridpost.services.endpoint.tracking import refusal_row
-from gridpost.services.endpoint.users import User, Users, check_receive, check_send
+from gridpost.services.endpoint.users import User, Users, check_channel, check_send
 from gridpost.wire.proof_file import encode as encode_proof
 
 log = structlog.get_logger(__name__)
@@ -63,6 +67,7 @@ class JsonApi:
         evidence: Evidence,
         events: Events,
         client_chain: ClientChain,
+        operating: Operating,
     ) -> None:
         self._context = context
         self.users = users
@@ -73,6 +78,7 @@ class JsonApi:
         self._evidence = evidence
         self._events = events
         self._client_chain = client_chain
+        self._operators = OperatorApi(operating)
 
     def app(self) -> Starlette:
         def route(path: str, handler: Handler, method: str = "GET") -> Route:
@@ -92,6 +98,7 @@ class JsonApi:
                 route("/received/{id}/confirm", self._confirm, "POST"),
                 route("/connectivity-tests", self._test, "POST"),
                 route("/events", self._stream),
+                *self._operators.routes(route),
             ],
             exception_handlers={HTTPException: _nothing_here},
         )
@@ -101,23 +108,23 @@ class JsonApi:
     async def _send(self, request: Request, user: User) -> Response:
         document = await document_of(request, self._context.settings.max_content)
         check_send(user, document.message_type)
-        message_id = await self._submission.send(user.name, document)
+        message_id = await self._submission.send(_origin(user), document)
         return JSONResponse({"messageID": message_id}, 201)
 
     async def _test(self, request: Request, user: User) -> Response:
         body = await read_json(request, 64 * 1024)
         receiver, type_ = text_of(body, "receiverCode"), text_of(body, "messageType")
         check_send(user, type_)
-        message_id = await self._submission.test_connectivity(user.name, receiver, type_)
+        message_id = await self._submission.test_connectivity(_origin(user), receiver, type_)
         return JSONResponse({"messageID": message_id}, 201)
 
     # ------------------------------------------------------------ receiving
 
     async def _receive(self, request: Request, user: User) -> Response:
         type_ = request.query_params.get("messageType", "")
-        check_receive(user, type_)
+        self.users.check_receive(user, Channel.JSON, type_)
         download = request.query_params.get("content", "true") != "false"
-        handed = await self._handover.receive(type_, download=download)
+        handed = await self._handover.receive(type_, download=download, channel=Channel.JSON)
         if handed.entry is None:
             return JSONResponse({"message": None, "remaining": 0})
         message = entry_form(handed.entry)
@@ -128,13 +135,13 @@ class JsonApi:
 
     async def _content(self, request: Request, user: User) -> Response:
         entry = await self._enquiry.entry(Side.RECEIVED, request.path_params["id"])
-        check_receive(user, entry.metadata.message_type)
+        self.users.check_receive(user, Channel.JSON, entry.metadata.message_type)
         content = await self._handover.content(entry.message_id)
         return Response(content, media_type="application/octet-stream")
 
     async def _confirm(self, request: Request, user: User) -> Response:
         entry = await self._enquiry.entry(Side.RECEIVED, request.path_params["id"])
-        check_receive(user, entry.metadata.message_type)
+        self.users.check_receive(user, Channel.JSON, entry.metadata.message_type)
         await self._handover.confirm(entry.message_id)
         return JSONResponse({"messageID": entry.message_id})
 
@@ -143,27 +150,28 @@ class JsonApi:
     async def _status(self, request: Request, user: User) -> Response:
         side = one_side(request)
         entry = await self._enquiry.entry(side, request.path_params["id"])
-        _check_side(user, side, entry.metadata.message_type)
-        return JSONResponse(entry_form(entry))
+        self._check_side(user, side, entry.metadata.message_type)
+        return JSONResponse(await self._form(entry))
 
     async def _trace(self, request: Request, user: User) -> Response:
         side = one_side(request)
         entry = await self._enquiry.entry(side, request.path_params["id"])
-        _check_side(user, side, entry.metadata.message_type)
+        self._check_side(user, side, entry.metadata.message_type)
         trace = await self._enquiry.trace(side, entry.message_id)
-        return JSONResponse({**entry_form(entry), "trace": [trace_form(line) for line in trace]})
+        form = await self._form(entry)
+        return JSONResponse({**form, "trace": [trace_form(line) for line in trace]})
 
     async def _explain(self, request: Request, user: User) -> Response:
         side = one_side(request)
         entry = await self._enquiry.entry(side, request.path_params["id"])
-        _check_side(user, side, entry.metadata.message_type)
+        self._check_side(user, side, entry.metadata.message_type)
         found = await self._explaining.explain(side, entry.message_id)
-        return JSONResponse({**entry_form(entry), **explanation_form(found)})
+        return JSONResponse({**await self._form(entry), **explanation_form(found)})
 
     async def _proof(self, request: Request, user: User) -> Response:
         side = one_side(request)
         entry = await self._enquiry.entry(side, request.path_params["id"])
-        _check_side(user, side, entry.metadata.message_type)
+        self._check_side(user, side, entry.metadata.message_type)
         file = await self._evidence.export(side, entry.message_id)
         data = await asyncio.to_thread(encode_proof, file)
         return Response(data, media_type="application/zip")
@@ -174,19 +182,44 @@ class JsonApi:
             search,
             limit,
             before,
-            visible=lambda entry: _may_see(user, entry.delivery.side, entry.metadata.message_type),
+            visible=lambda entry: self._may_see(
+                user, entry.delivery.side, entry.metadata.message_type
+            ),
         )
-        return JSONResponse({"messages": [entry_form(entry) for entry in found], "next": more})
+        links = await self._enquiry.links(*found)
+        forms = [entry_form(entry, links.get(entry.message_id)) for entry in found]
+        return JSONResponse({"messages": forms, "next": more})
+
+    async def _form(self, entry: BoxEntry) -> dict[str, Any]:
+        links = await self._enquiry.links(entry)
+        return entry_form(entry, links.get(entry.message_id))
 
     async def _stream(self, request: Request, user: User) -> Response:
         async def lines() -> AsyncIterator[str]:
             async for event in self._events.subscribe(
-                lambda side, type_: _may_see(user, side, type_)
+                lambda side, type_: self._is_told(user, side, type_)
             ):
                 yield event
 
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+
+    def _may_see(self, user: User, side: Side, message_type: str) -> bool:
+        if side is Side.SENT:
+            return user.may_send(message_type)
+        return self.users.may_see(user, message_type)
+
+    def _is_told(self, user: User, side: Side, message_type: str) -> bool:
+        """A document that waits for another channel is nothing to fetch here."""
+        if side is Side.SENT:
+            return user.may_send(message_type)
+        return self.users.may_receive(user, Channel.JSON, message_type)
+
+    def _check_side(self, user: User, side: Side, message_type: str) -> None:
+        if side is Side.SENT:
+            check_send(user, message_type)
+        else:
+            self.users.check_see(user, message_type)
 
     # ------------------------------------------------------------ around every request
 
@@ -204,6 +237,7 @@ class JsonApi:
                 except Refusal as refusal:
                     return await self._refused(refusal, 401, name)
                 name = user.name
+                check_channel(user, Channel.JSON)
                 return await handler(request, user)
             except Refusal as refusal:
                 return await self._refused(refusal, status_of(refusal), name)
@@ -215,20 +249,7 @@ class JsonApi:
         return guarded
 
     async def _refused(self, refusal: Refusal, status: int, user: str) -> Response:
-        log.warning(
-            "request refused",
-            rule=refusal.rule.name,
-            reason=refusal.message,
-            id=refusal.id,
-            user=user,
-        )
-        row = refusal_row(
-            refusal, self._context.clock.now(), peer=user, security=status in (401, 403)
-        )
-        try:
-            await self._context.store.run(lambda work: work.journal.append(row))
-        except Refusal as failed:
-            log.error("refusal not journalled", reason=failed.message, id=refusal.id)
+        await keep_refusal(self._context, refusal, user=user, security=status in (401, 403))
         told: dict[str, Any] = {
             "code": refusal.code,
             "rule": refusal.rule.name,
@@ -241,12 +262,8 @@ class JsonApi:
         return JSONResponse({"refused": told}, status, headers)
 
 
-def _may_see(user: User, side: Side, message_type: str) -> bool:
-    return user.may_send(message_type) if side is Side.SENT else user.may_receive(message_type)
-
-
-def _check_side(user: User, side: Side, message_type: str) -> None:
-    (check_send if side is Side.SENT else check_receive)(user, message_type)
+def _origin(user: User) -> str:
+    return str(Origin(Channel.JSON, user.name))
 
 
 async def _nothing_here(request: Request, error: Exception) -> Response:

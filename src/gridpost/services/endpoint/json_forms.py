@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from gridpost.core.delivery import Side, Status, TraceEntry
 from gridpost.core.explanation import Explanation
+from gridpost.core.holds import Links
 from gridpost.core.identifiers import ComponentCode, clip
 from gridpost.core.instant import Instant
 from gridpost.core.message_box import BoxEntry, Search
@@ -25,6 +26,12 @@ _STATUS = {
     Rule.MESSAGE_UNKNOWN: 404,
     Rule.CONVERSATION_REUSED: 409,
     Rule.NOT_WAITING: 409,
+    Rule.NOT_CANCELLABLE: 409,
+    Rule.NOT_FAILED: 409,
+    Rule.NOT_HELD_BACK: 409,
+    Rule.RESENT_ALREADY: 409,
+    Rule.UNDER_WAY: 409,
+    Rule.CHECK_FAILED: 503,
     Rule.MESSAGE_EXPIRED: 410,
     Rule.CONTENT_TOO_LARGE: 413,
     Rule.LIMIT_EXCEEDED: 413,
@@ -141,7 +148,8 @@ def _moment(text: str) -> datetime | None:
     return Instant.parse(text).at if text else None
 
 
-def entry_form(entry: BoxEntry) -> dict[str, Any]:
+def entry_form(entry: BoxEntry, links: Links | None = None) -> dict[str, Any]:
+    links = links or Links()
     metadata, delivery = entry.metadata, entry.delivery
     return {
         "messageID": entry.message_id,
@@ -161,6 +169,8 @@ def entry_form(entry: BoxEntry) -> dict[str, Any]:
         "conversationID": entry.conversation_id,
         "route": str(entry.route),
         "size": entry.size,
+        "resendOf": links.resend_of,
+        "resentAs": list(links.resent_as),
     }
 
 

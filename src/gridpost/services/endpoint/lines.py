@@ -68,6 +68,8 @@ class Lines:
         self._lines: dict[ComponentCode, Line] = {}
         self._wake = asyncio.Event()
         self._hushed = False
+        self.may_listen: Callable[[], bool] = lambda: True
+        """False: another process of this endpoint listens, so that what arrives keeps its order."""
         self._awaited: dict[Route, datetime] = {}
         context.signals.on_enqueued(self._enqueued)
 
@@ -124,6 +126,8 @@ class Lines:
         wanted = {ComponentCode(code) for code in self._settings.permanent}
         wanted |= {p.route.broker for p in paths if p.route.broker and p.usable_at(now)}
         wanted |= {route.broker for route in awaited if route.broker}
+        if not self.may_listen():
+            wanted = set()
         for code in sorted(wanted):
             try:
                 line = await self._line(code)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gridpost import __version__
 from gridpost.core.delivery import Side, State, Status
+from gridpost.core.holds import HoldKind
 
 _TEXT = {"type": "string"}
 _SIDE = {"type": "string", "enum": [side.value for side in Side]}
@@ -152,7 +153,69 @@ def _paths() -> dict[str, Any]:
                 media_type="text/event-stream",
             )
         },
+        **_operating(message_id),
     }  # fmt: skip
+
+
+def _operating(message_id: dict[str, Any]) -> dict[str, Any]:
+    """For users with the right of an operator."""
+    reason = {"application/json": {"schema": _object(reason=_TEXT)}}
+    kind = {"type": "string", "enum": [k.value for k in HoldKind if k is not HoldKind.MAINTENANCE]}
+
+    def act(name: str, summary: str, status: str = "200") -> dict[str, Any]:
+        answer = (status, _ref("MessageID"))
+        return {"post": _operation(name, summary, [message_id], answer, body=reason)}
+
+    return {
+        "/messages/{id}/resend": act(
+            "resend", "Send the document of a FAILED message as a new one.", "201"
+        ),
+        "/messages/{id}/cancel": act("cancel", "Give up an ACCEPTED message, not yet transferred."),
+        "/received/{id}/release": act("release", "Offer a document that a check held back."),
+        "/received/{id}/drop": act("drop", "Refuse a document that a check held back."),
+        "/held-back": {
+            "get": _operation(
+                "heldBack",
+                "Documents that a check held back, oldest first.",
+                [],
+                ("200", _object(messages=_array(_ref("HeldBack")))),
+            )
+        },
+        "/holds": {
+            "get": _operation(
+                "holds", "What is paused.", [], ("200", _object(holds=_array(_ref("Hold"))))
+            ),
+            "post": _operation(
+                "pause",
+                "Pause sending to and handing over from a partner, of a type, by a channel.",
+                [],
+                ("200", _ref("Hold")),
+                body={
+                    "application/json": {"schema": _object(kind=kind, value=_TEXT, reason=_TEXT)}
+                },
+            ),
+            "delete": _operation(
+                "resume",
+                "Go on.",
+                [
+                    _parameter("kind", "query", "What was paused.", kind, required=True),
+                    _parameter("value", "query", "Which one.", required=True),
+                ],
+                ("200", _object(changed={"type": "boolean"})),
+            ),
+        },
+        "/maintenance": {
+            "put": _operation(
+                "maintenance",
+                "Refuse new documents, or take them again.",
+                [],
+                ("200", _object(on={"type": "boolean"}, changed={"type": "boolean"})),
+                body={
+                    "application/json": {"schema": _object(on={"type": "boolean"}, reason=_TEXT)}
+                },
+            )
+        },
+    }
 
 
 def _schemas() -> dict[str, Any]:
@@ -174,6 +237,8 @@ def _schemas() -> dict[str, Any]:
         "conversationID": _TEXT,
         "route": _TEXT,
         "size": {"type": "integer"},
+        "resendOf": _TEXT,
+        "resentAs": _array(_TEXT),
     }
     base64 = {"type": "string", "contentEncoding": "base64"}
     step = _object(step=_TEXT, good={"type": ["boolean", "null"]}, text=_TEXT)
@@ -198,6 +263,8 @@ def _schemas() -> dict[str, Any]:
             "required": ["receiverCode", "messageType", "content"],
         },
         "MessageID": _object(messageID=_TEXT),
+        "HeldBack": _object(**message, reason=_TEXT),
+        "Hold": _object(kind=_TEXT, value=_TEXT, by=_TEXT, since=_TIME, reason=_TEXT),
         "Message": _object(**message),
         "Trace": _object(**message, trace=_array(line)),
         "Explanation": _object(**message, explanation=_TEXT, mustAct=_TEXT, steps=_array(step)),

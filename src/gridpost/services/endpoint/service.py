@@ -37,6 +37,10 @@ class EndpointService:
         self._duties = tuple(duties)
         self._restarts = restarts or Restarts()
 
+    def add(self, duty: Duty) -> None:
+        """Before it runs."""
+        self._duties = (*self._duties, duty)
+
     async def run(self) -> None:
         """Until cancelled; then every duty ends in its own orderly way."""
         async with asyncio.TaskGroup() as group:

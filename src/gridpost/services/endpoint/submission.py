@@ -5,10 +5,12 @@ An application that repeats a conversation gets the message it already has; noth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from gridpost.core.acceptance import accept
+from gridpost.core.checks import CheckedDocument
 from gridpost.core.component import Component
 from gridpost.core.delivery import Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import (
@@ -33,6 +35,12 @@ from gridpost.wire.seal.signing import sign
 # 503 cl. 5.12: without meaning, but never empty.
 TRACING_CONTENT = b"Gridpost connectivity test"
 
+MAX_CONVERSATION_ID = 1024
+
+
+Also = Callable[[UnitOfWork, MessageId], None]
+"""What a channel commits together with a new message, before its first event."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -53,8 +61,13 @@ class Submission:
     def __init__(self, context: EndpointContext) -> None:
         self._context = context
 
-    async def send(self, application: str, document: Document) -> MessageId:
-        """The ID of the accepted message; it is safely stored when this returns."""
+    async def send(
+        self, application: str, document: Document, also: Also | None = None, detail: str = ""
+    ) -> MessageId:
+        """The ID of the accepted message; it is safely stored when this returns.
+
+        `detail` is what its trace begins with.
+        """
         if not document.content:
             raise Refusal(Rule.EMPTY_CONTENT, "the document is empty")
         limit = self._context.settings.max_content
@@ -63,23 +76,64 @@ class Submission:
                 Rule.CONTENT_TOO_LARGE,
                 f"the document has {len(document.content)} bytes; this endpoint accepts {limit}",
             )
-        if document.conversation_id:
+        if len(document.conversation_id) > MAX_CONVERSATION_ID:
+            raise Refusal(
+                Rule.BAD_APPLICATION_ID,
+                f"a conversationID has at most {MAX_CONVERSATION_ID} characters",
+            )
+        return await self._answer(
+            application, document, InternalType.STANDARD_MESSAGE, also, detail
+        )
+
+    async def test_connectivity(
+        self,
+        application: str,
+        receiver_code: str,
+        message_type: str,
+        conversation_id: str = "",
+        also: Also | None = None,
+    ) -> MessageId:
+        """503 cl. 5.12: a tracing-message takes the route of its message-type like any other."""
+        document = Document(
+            receiver_code, message_type, TRACING_CONTENT, conversation_id=conversation_id
+        )
+        return await self._answer(application, document, InternalType.TRACING_MESSAGE, also)
+
+    async def _answer(
+        self,
+        application: str,
+        document: Document,
+        kind: InternalType,
+        also: Also | None,
+        detail: str = "",
+    ) -> MessageId:
+        """What was accepted once is answered alike, also when it would be refused by now.
+
+        Nearly every document is new: a repeated one is found by the transaction that stores it, so
+        that no other has to be looked for first.
+        """
+        try:
+            return await self._accept(application, document, kind, also, detail)
+        except Refusal:
+            if not document.conversation_id:
+                raise
             known = await self._context.store.read(
                 lambda work: work.box.find_conversation(application, document.conversation_id)
             )
-            if known is not None:
-                return _same_conversation(known, document)
-        return await self._accept(application, document, InternalType.STANDARD_MESSAGE)
+            if known is None:
+                raise
+            return _same_conversation(known, document)
 
-    async def test_connectivity(
-        self, application: str, receiver_code: str, message_type: str
+    async def _accept(
+        self,
+        application: str,
+        document: Document,
+        kind: InternalType,
+        also: Also | None,
+        detail: str,
     ) -> MessageId:
-        """503 cl. 5.12: a tracing-message takes the route of its message-type like any other."""
-        document = Document(receiver_code, message_type, TRACING_CONTENT)
-        return await self._accept(application, document, InternalType.TRACING_MESSAGE)
-
-    async def _accept(self, application: str, document: Document, kind: InternalType) -> MessageId:
         context = self._context
+        context.holding.refuse_new()
         strict = context.settings.strict_patterns
         now = context.clock.now()
         receiver = component_code(document.receiver_code)
@@ -95,6 +149,22 @@ class Submission:
             message_type=type_,
             at=now,
         )
+        if kind is InternalType.STANDARD_MESSAGE:
+            notes = await context.checking.outgoing(
+                CheckedDocument(
+                    Side.SENT,
+                    context.code,
+                    receiver,
+                    type_,
+                    document.content,
+                    {
+                        "BA_MESSAGE_ID": ba_message_id,
+                        "SENDER_APPLICATION": sender_application,
+                        "APPLICATION": application,
+                    },
+                )
+            )
+            detail = "; ".join(filter(None, (detail, notes)))
         expires = Instant.of(context.settings.durations.expiration(type_, now))
         unsigned = InternalMessage(
             Metadata(
@@ -115,7 +185,7 @@ class Submission:
         message = await sign(unsigned, context.signer(now), context.settings.profile(receiver))
         entry = _entry(message, accepted.route, application, document.conversation_id, expires, now)
         event = Event.ACCEPT if kind is InternalType.STANDARD_MESSAGE else Event.ACCEPT_TRACING
-        decision = decide(entry.delivery, Occurrence(event), now)
+        decision = decide(entry.delivery, Occurrence(event, detail), now)
         journalled = context.settings.journals_content(type_)
         priority = context.settings.priority(type_)
 
@@ -127,6 +197,8 @@ class Submission:
                     return _same_conversation(known, document)
             if not work.box.put(entry, content):
                 raise Refusal(Rule.INTERNAL, f"the message ID {entry.message_id} is not new")
+            if also is not None:
+                also(work, entry.message_id)
             work.journal.append(
                 message_row(
                     entry,

@@ -31,6 +31,10 @@ def record(work: UnitOfWork, entry: BoxEntry, decision: Decision) -> None:
     if Effect.STOP_TRANSFER in decision.effects and decision.entry.event is not Event.TRANSFERRED:
         work.box.stop_transfer(entry.message_id)
     work.journal.append(tracking_row(entry, decision))
+    if side is Side.SENT:
+        work.notices.tell(
+            entry.message_id, decision.entry, status=Effect.TELL_APPLICATION in decision.effects
+        )
 
 
 def tracking_row(entry: BoxEntry, decision: Decision) -> TrackingRow:
@@ -71,6 +75,10 @@ def message_row(
         encryption_certificate_id or processor_value(metadata, ENCRYPTION, "Certificate ID"),
         processor_value(metadata, SIGNATURE, "Signature"),
         content,
+        metadata.generated.text,
+        metadata.extension,
+        processor_value(metadata, SIGNATURE, "Algorithm"),
+        metadata.related_message_id,
     )
 
 
@@ -91,6 +99,10 @@ def acknowledgement_row(
         message.content,
         processor_value(metadata, SIGNATURE, "Signature"),
         processor_value(metadata, SIGNATURE, "Certificate ID"),
+        metadata.message_type,
+        metadata.generated.text,
+        metadata.extension,
+        processor_value(metadata, SIGNATURE, "Algorithm"),
     )
 
 

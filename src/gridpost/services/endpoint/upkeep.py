@@ -41,20 +41,23 @@ class Upkeep:
         self._context = context
         self._expiry = expiry
         self._certificates = certificates
-        self._settings = settings or UpkeepSettings()
+        self.settings = settings or UpkeepSettings()
+        self.on_expired: Callable[[int], None] = lambda messages: None
 
     async def watch_expiry(self) -> None:
         """Until cancelled."""
         while True:
-            while await self._expiry.round(_BATCH) == _BATCH:
-                pass
-            await asyncio.sleep(self._settings.expiry_look.total_seconds())
+            expired = _BATCH
+            while expired == _BATCH:
+                expired = await self._expiry.round(_BATCH)
+                self.on_expired(expired)
+            await asyncio.sleep(self.settings.expiry_look.total_seconds())
 
     async def tidy(self) -> None:
         """Until cancelled."""
         while True:
             await self.tidy_once()
-            await asyncio.sleep(self._settings.tidy_look.total_seconds())
+            await asyncio.sleep(self.settings.tidy_look.total_seconds())
 
     async def tidy_once(self) -> None:
         for certificate in self.ending():
@@ -68,7 +71,11 @@ class Upkeep:
             purged = await self._expiry.purge(_BATCH)
             if max(purged.contents, purged.entries, purged.identifiers) < _BATCH:
                 break
-        now, retention = self._context.clock.now(), self._settings.journal_retention
+        while (
+            await self._context.store.run(lambda work: work.controls.tidy_papers(_BATCH)) == _BATCH
+        ):
+            pass
+        now, retention = self._context.clock.now(), self.settings.journal_retention
         while await self._context.store.run(
             lambda work: work.journal.prune(now, retention, limit=_BATCH)
         ):
@@ -77,5 +84,5 @@ class Upkeep:
     def ending(self) -> list[Certificate]:
         """Of our own certificates, those that end soon and have no successor."""
         return expiring(
-            self._certificates(), self._context.clock.now(), self._settings.expiry_warning
+            self._certificates(), self._context.clock.now(), self.settings.expiry_warning
         )

@@ -24,28 +24,36 @@ Action = Callable[[dict[str, Any]], Awaitable[Any]]
 
 # A store that hangs must not look healthy.
 _HEALTH_SECONDS = 10.0
+_DEEP_SECONDS = 60.0
 
 
 def operations_app(
     health: Health,
     registry: CollectorRegistry,
-    measure: Callable[[], None],
+    measure: Callable[[], Awaitable[None] | None],
     views: Mapping[str, View],
     actions: Mapping[str, Action] | None = None,
+    deep: Health | None = None,
 ) -> Starlette:
-    """`measure` brings figures that describe a state up to date before they are shown."""
+    """`measure` brings figures that describe a state up to date before they are shown.
 
-    async def show_health(request: Request) -> Response:
-        try:
-            async with asyncio.timeout(_HEALTH_SECONDS):
-                found = await health()
-        except (Refusal, TimeoutError) as error:
-            reason = error.message if isinstance(error, Refusal) else "no answer from the store"
-            return JSONResponse({"ok": False, "reason": reason}, 503)
-        return JSONResponse(found, 200 if found.get("ok") else 503)
+    `/health/live` says that the process answers, `/health/ready` (and `/health`) that it can do its
+    work, `/health/deep` that the work gets done, as far as a component has a way to try it.
+    """
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"ok": True})
+
+    def shower(health: Health, seconds: float) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
+            return await _shown(health, seconds)
+
+        return show
 
     async def show_metrics(request: Request) -> Response:
-        measure()
+        measuring = measure()
+        if measuring is not None:
+            await measuring
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     def viewer(view: View) -> Callable[[Request], Awaitable[Response]]:
@@ -66,7 +74,10 @@ def operations_app(
 
     return Starlette(
         routes=[
-            Route("/health", show_health),
+            Route("/health", shower(health, _HEALTH_SECONDS)),
+            Route("/health/live", live),
+            Route("/health/ready", shower(health, _HEALTH_SECONDS)),
+            Route("/health/deep", shower(deep or health, _DEEP_SECONDS)),
             Route("/metrics", show_metrics),
             *(Route(f"/{name}", viewer(view)) for name, view in views.items()),
             *(
@@ -75,3 +86,15 @@ def operations_app(
             ),
         ]
     )
+
+
+async def _shown(health: Health, seconds: float) -> Response:
+    try:
+        async with asyncio.timeout(seconds):
+            found = await health()
+    except (Refusal, TimeoutError) as error:
+        reason = (
+            error.message if isinstance(error, Refusal) else f"no answer in {seconds:g} seconds"
+        )
+        return JSONResponse({"ok": False, "reason": reason}, 503)
+    return JSONResponse(found, 200 if found.get("ok") else 503)

@@ -15,6 +15,7 @@ INTERNAL_ERROR: Final = "amqp:internal-error"
 DECODE_ERROR: Final = "amqp:decode-error"
 INVALID_FIELD: Final = "amqp:invalid-field"
 PRECONDITION_FAILED: Final = "amqp:precondition-failed"
+RESOURCE_LOCKED: Final = "amqp:resource-locked"
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
 # AMQP 2.8.16 to 2.8.18
 FORCED: Final = "amqp:connection:forced"
@@ -34,6 +35,7 @@ _OF_RULE: Final = {
     Rule.LINK_UNNAMED: NOT_ALLOWED,
     Rule.CONVERSATION_REUSED: NOT_ALLOWED,
     Rule.NOT_OFFERED: NOT_IMPLEMENTED,
+    Rule.MESSAGE_VERSION_UNSUPPORTED: NOT_IMPLEMENTED,
     Rule.AMQP_PROTOCOL: FRAMING_ERROR,
     Rule.TRANSFER_LIMIT: TRANSFER_LIMIT,
     Rule.CONTENT_TOO_LARGE: MESSAGE_SIZE,
@@ -45,7 +47,13 @@ _OF_RULE: Final = {
     Rule.SCHEMA_INVALID: DECODE_ERROR,
     Rule.LIMIT_EXCEEDED: RESOURCE_LIMIT,
     Rule.STORE_FULL: RESOURCE_LIMIT,
+    Rule.AMQP091_NOT_CONFIRMED: RESOURCE_LIMIT,
+    Rule.QUEUE_IN_USE: RESOURCE_LOCKED,
     Rule.BUSY: RESOURCE_LIMIT,
+    # Clients connect again, to another address of the same broker where there is one.
+    Rule.AMQP091_UNREACHABLE: FORCED,
+    Rule.LEASE_LOST: FORCED,
+    Rule.STORE_UNREACHABLE: FORCED,
     Rule.STOPPING: FORCED,
     Rule.DIRECTORY_DATA_LAPSED: PRECONDITION_FAILED,
 }

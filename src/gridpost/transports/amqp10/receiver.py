@@ -122,6 +122,7 @@ class Receiver(Link):
         "_credit",
         "_handler",
         "_held",
+        "_most",
         "_parts",
         "_paused",
         "_window",
@@ -134,7 +135,8 @@ class Receiver(Link):
         self, connection: AmqpConnection, pn: Any, attachment: Attachment, window: int
     ) -> None:
         super().__init__(connection, pn, attachment)
-        self._window = window
+        self._most = connection.limits.max_unsettled_sent
+        self._window = min(window, self._most) if attachment.exactly_once else window
         self._credit = 0
         self.open: dict[Any, Received] = {}
         self._held = 0
@@ -163,6 +165,9 @@ class Receiver(Link):
     def grant(self) -> None:
         """Keep credit and open deliveries together at the window, in steps of half of it."""
         room = self._window - self._credit - self._held
+        if self.settles_second:
+            # A peer that never settles costs bounded memory.
+            room = min(room, self._most - self._credit - len(self.open))
         if (
             room * 2 < self._window
             or self._paused
@@ -189,6 +194,7 @@ class Receiver(Link):
             known.forget()
             lib.pn_delivery_settle(delivery)
             del self.open[delivery]
+            self.connection.output.thirsty.add(self)
             self.connection.touch()
             if self._handler is not None:
                 self._handler.on_settled(known)

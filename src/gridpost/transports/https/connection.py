@@ -17,7 +17,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gridpost.core.certificate import CertificateKind
-from gridpost.core.refusal import Refusal
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.https.tls import verified_chain
 from gridpost.wire.x509 import read_certificate
 
@@ -66,6 +66,9 @@ class TlsHttpProtocol(H11Protocol):
         # A resumed session, or a client without a certificate where one is demanded.
         if not chain and self.owner.certificate_required:
             transport.abort()
+            self.owner.refused(
+                Refusal(Rule.PEER_UNKNOWN, "the connection has no verified certificate"), host
+            )
             return
         self._end_with_certificate(chain)
         self.owner.connections.add(self.live)
@@ -157,9 +160,17 @@ class TlsHttpProtocol(H11Protocol):
         for der in chain:
             try:
                 ends.append(read_certificate(der, CertificateKind.AUTHENTICATION).not_after)
-            except Refusal:
+            except Refusal as refusal:
                 self.transport.abort()
+                self.owner.refused(refusal, self.live.address)
                 return
         if ends:
             left = (min(ends) - self.owner.clock()).total_seconds()
-            self._expiry = self.loop.call_later(max(0.0, left), self.transport.abort)
+            self._expiry = self.loop.call_later(max(0.0, left), self._expired)
+
+    def _expired(self) -> None:
+        self.transport.abort()
+        self.owner.refused(
+            Refusal(Rule.CERTIFICATE_EXPIRED, "the certificate of an open connection has expired"),
+            self.live.address,
+        )

@@ -27,6 +27,11 @@ _log = logging.getLogger(__name__)
 
 MalformedAnswer = Callable[[str], tuple[str, bytes]]
 """Media type and body of the answer to what is no HTTP request."""
+OnRefused = Callable[[Refusal, str], None]
+"""Told of every connection that was not let in or not let stay, with the address of the peer."""
+
+# X509_V_ERR_*: the certificate is not valid yet, or not any more.
+_OUT_OF_TIME = frozenset({9, 10})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,10 @@ class HttpsServer:
         limits: Limits,
         malformed_answer: MalformedAnswer | None,
         clock: Callable[[], datetime],
+        on_refused: OnRefused | None = None,
     ) -> None:
         self.limits = limits
+        self._on_refused = on_refused
         self.connections: set[LiveConnection] = set()
         self.malformed_answer = malformed_answer
         self.clock = clock
@@ -125,14 +132,21 @@ class HttpsServer:
 
     def accept(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
         if self._open >= self.limits.max_connections:
-            _log.warning("connection refused: %d are open already", self._open)
+            address = address_of(transport)
             transport.abort()
+            self.refused(Refusal(Rule.BUSY, f"{self._open} connections are open already"), address)
             return
         self._open += 1
         self._empty.clear()
         task = asyncio.get_running_loop().create_task(self._start_tls(arrival, transport))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
+
+    def refused(self, refusal: Refusal, address: str) -> None:
+        """Everybody can cause this: whoever listens has to bound what it keeps."""
+        _log.info("connection of %s refused: %s", address, refusal.message)
+        if self._on_refused is not None:
+            self._on_refused(refusal, address)
 
     def gone(self) -> None:
         self._open -= 1
@@ -151,9 +165,13 @@ class HttpsServer:
                 ssl_handshake_timeout=self.limits.handshake_seconds,
                 ssl_shutdown_timeout=self.limits.shutdown_seconds,
             )
-        except (OSError, ssl.SSLError, Refusal) as error:
-            # Everybody can cause this: it is no more than a note for the operator.
-            _log.info("no TLS with %s: %s", transport.get_extra_info("peername"), error)
+        except ssl.SSLError as error:
+            self.refused(_not_let_in(error), address_of(transport))
+        except Refusal as refusal:
+            self.refused(refusal, address_of(transport))
+        except OSError as error:
+            # It went away or said nothing: there was nobody to refuse.
+            _log.info("no TLS with %s: %s", address_of(transport), error)
         finally:
             if secured is None:
                 transport.abort()
@@ -181,9 +199,10 @@ async def serve(
     *,
     malformed_answer: MalformedAnswer | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    on_refused: OnRefused | None = None,
 ) -> AsyncIterator[HttpsServer]:
     """Runs `app` until the block ends. Port 0 takes a free one, told by `port` of the server."""
-    server = HttpsServer(app, tls, limits or Limits(), malformed_answer, clock)
+    server = HttpsServer(app, tls, limits or Limits(), malformed_answer, clock, on_refused)
     await server.start(host, port)
     try:
         yield server
@@ -254,6 +273,25 @@ def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
         await app(scope, counted, send)
 
     return limited
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
+
+
+def _not_let_in(error: ssl.SSLError) -> Refusal:
+    """What a failed handshake says of the peer's certificate; the certificate itself is not shown."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        rule = (
+            Rule.CERTIFICATE_EXPIRED
+            if error.verify_code in _OUT_OF_TIME
+            else Rule.CHAIN_NOT_TRUSTED
+        )
+        return Refusal(rule, f"the certificate was not accepted: {error.verify_message}")
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return Refusal(Rule.PEER_UNKNOWN, "the peer showed no certificate")
+    return Refusal(Rule.TLS_HANDSHAKE, "no TLS handshake", str(error.reason or error))
 
 
 def _too_large(limits: Limits) -> Refusal:

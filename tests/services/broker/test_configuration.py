@@ -1,0 +1,103 @@
+"""What the configuration file of a broker says of its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gridpost.assembly.broker_configuration import read_broker_configuration
+from gridpost.assembly.check import check
+from gridpost.core.refusal import Refusal
+from support.rabbitmq import write_certificate
+
+BASE = """
+component = "broker"
+code = "B1"
+home = "b1"
+{top}
+[contact]
+organization = "Grid"
+person = "A"
+email = "a@grid.example"
+phone = "1"
+[server]
+urls = ["amqps://b1.grid.example:5671", "amqps://b2.grid.example:5671"]
+{sections}
+"""
+RABBITMQ = """
+[rabbitmq]
+urls = ["amqps://rabbit.grid.example:5671"]
+roots = "tls/root.pem"
+certificate = "tls/chain.pem"
+key = "tls/key.pem"
+"""
+
+POSTGRES = """
+[postgres]
+dsn = "postgresql://gridpost@db.grid.example/grid"
+password_file = "secret"
+prefetch = 7
+"""
+
+
+def written(folder: Path, top: str = "", sections: str = "") -> Path:
+    file = folder / "broker.toml"
+    file.write_text(BASE.format(top=top, sections=sections), encoding="utf-8")
+    return file
+
+
+def test_the_store_can_be_named_in_one_word(tmp_path: Path) -> None:
+    write_certificate(tmp_path / "tls", "edge")
+    file = written(tmp_path, 'store = "rabbitmq"', RABBITMQ)
+    configuration = read_broker_configuration(file)
+    assert configuration.store.kind == "rabbitmq"
+    assert configuration.rabbitmq is not None
+    assert configuration.rabbitmq.key == tmp_path / "tls/key.pem"
+    assert check(file).warnings == []
+
+
+def test_the_queues_can_be_in_postgresql(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("told by nobody\n")
+    file = written(tmp_path, 'store = "postgres"', POSTGRES)
+    configuration = read_broker_configuration(file)
+    assert configuration.postgres is not None
+    assert configuration.postgres.settings().password == "told by nobody"
+    assert configuration.postgres.prefetch == 7
+    assert "told by nobody" not in repr(configuration)
+    assert check(file).warnings == []
+
+
+def test_the_store_can_be_a_section_with_marks(tmp_path: Path) -> None:
+    sections = '[store]\nkind = "rabbitmq"\nmin_free = 5\n' + RABBITMQ
+    configuration = read_broker_configuration(written(tmp_path, "", sections))
+    assert (configuration.store.kind, configuration.store.min_free) == ("rabbitmq", 5)
+
+
+@pytest.mark.parametrize(
+    ("top", "sections", "told"),
+    [
+        ('store = "rabbitmq"', "", "rabbitmq"),
+        ('store = "redis"', "", "store.kind"),
+        ('store = "rabbitmq"', RABBITMQ.replace("amqps://", "amqp://"), "amqps://"),
+        ('store = "rabbitmq"', RABBITMQ, "cannot be used"),
+        ('store = "postgres"', "", "postgres"),
+        ("", POSTGRES, "belong together"),
+        ('store = "postgres"', POSTGRES, "cannot be read"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, top: str, sections: str, told: str) -> None:
+    """Where a file cannot be used there is none."""
+    with pytest.raises(Refusal, match=told):
+        check(written(tmp_path, top, sections))
+
+
+def test_doubts_are_warnings(tmp_path: Path) -> None:
+    write_certificate(tmp_path / "tls", "edge")
+    lonely = written(tmp_path, 'store = "rabbitmq"', RABBITMQ + 'virtual_host = "/"\n')
+    text = lonely.read_text(encoding="utf-8")
+    lonely.write_text(text.replace(', "amqps://b2.grid.example:5671"', ""), encoding="utf-8")
+    warnings = check(lonely).warnings
+    assert any("virtual_host" in warning for warning in warnings)
+    assert any("server.urls" in warning for warning in warnings)
+    assert any("section rabbitmq" in w for w in check(written(tmp_path, "", RABBITMQ)).warnings)

@@ -1,0 +1,86 @@
+"""What `gridpost check-config` finds before a start does."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gridpost.assembly.check import check
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.network import NetworkPlan, Party, ports_from, write_network
+from gridpost.assembly.root_ca import create_root
+from gridpost.core.refusal import Refusal
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An endpoint's configuration that is good."""
+    plan = NetworkPlan((Party("E1", "One"),), host="localhost", ports=ports_from(_room()))
+    files = write_network(tmp_path / "network", plan, SystemClock().now())
+    return files.endpoints[0].configuration
+
+
+def _room() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(int(probe.getsockname()[1]), 60_000)
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_a_new_network_raises_no_doubts(file):
+    assert check(file).warnings == []
+
+
+def test_an_unknown_key_is_named_with_its_place(file):
+    change(file, "[api]\n", "[api]\nprot = 1\n")
+    with pytest.raises(Refusal, match=r"api\.prot"):
+        check(file)
+
+
+def test_a_port_that_is_taken_is_a_warning_and_one_port_for_two_a_mistake(file):
+    text = file.read_text()
+    api = int(text.split("[api]")[1].split("port = ")[1].split()[0])
+    operations = int(text.split("[operations]")[1].split("port = ")[1].split()[0])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", api))
+        taken.listen()
+        assert any(f"api.port {api}" in warning for warning in check(file).warnings)
+    change(file, f"port = {operations}", f"port = {api}")
+    with pytest.raises(Refusal, match=r"both \d+ on 127.0.0.1"):
+        check(file)
+
+
+def test_a_root_that_has_expired_is_refused_and_one_that_ends_is_doubted(file, tmp_path):
+    now = datetime.now(UTC)
+    for name, age in (("old", 400), ("ending", 360)):
+        create_root(tmp_path / name, name, "", timedelta(days=365), now - timedelta(days=age), None)
+    change(file, 'home = "data"', f'home = "data"\nroots = ["{tmp_path}/ending/root.pem"]')
+    assert any("the certificate ends at" in warning for warning in check(file).warnings)
+    change(file, "ending/root.pem", "old/root.pem")
+    with pytest.raises(Refusal, match="expired"):
+        check(file)
+
+
+def test_a_message_path_that_is_over_is_doubted(file):
+    change(
+        file,
+        "[[paths]]\n",
+        '[[paths]]\nmessage_type = "A99"\npath = "INDIRECT:BROKER"\n'
+        "valid_until = 2020-01-01T00:00:00Z\n[[paths]]\n",
+    )
+    assert any("can never be used again" in warning for warning in check(file).warnings)
+
+
+def test_a_home_below_a_file_is_refused(file, tmp_path):
+    (tmp_path / "a-file").write_text("")
+    change(file, 'home = "data"', f'home = "{tmp_path}/a-file/data"')
+    with pytest.raises(Refusal, match="is not a folder"):
+        check(file)

@@ -1,0 +1,145 @@
+"""The connection to RabbitMQ, against a real node."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gridpost.core.amqp091 import Incoming, Properties, RabbitConnection
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.amqp091 import Amqp091Client, Amqp091Keeper
+from support.rabbitmq import Rabbit, write_certificate
+from support.waiting import eventually
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+async def test_a_confirmed_message_comes_back_with_all_its_properties(rabbitmq: Rabbit) -> None:
+    connection = await rabbitmq.client(virtual_host=rabbitmq.virtual_host()).connect("test")
+    channel = await connection.channel()
+    await channel.declare_queue("q")
+    properties = Properties(
+        headers={"a": 1, "b": "text", "c": True},
+        content_type="application/xml",
+        correlation_id="c-1",
+        reply_to="there",
+        message_id="m-1",
+        timestamp=datetime(2026, 3, 1, 12, tzinfo=UTC),
+        type="request",
+        expiration=timedelta(seconds=90),
+        priority=3,
+        app_id="gridpost",
+    )
+    await channel.publish(b"x" * 300_000, properties, routing_key="q")
+    found = await channel.get("q")
+    assert found is not None
+    assert found.body == b"x" * 300_000
+    assert found.properties == properties
+    assert await channel.get("q") is None
+    assert connection.version >= (3, 10)
+    await connection.close()
+
+
+async def test_a_message_for_nobody_is_an_error_of_that_message_alone(rabbitmq: Rabbit) -> None:
+    connection = await rabbitmq.client(virtual_host=rabbitmq.virtual_host()).connect()
+    channel = await connection.channel()
+    with pytest.raises(Refusal) as refused:
+        await channel.publish(b"x", Properties(), routing_key="nowhere")
+    assert refused.value.rule is Rule.AMQP091_UNROUTED
+    await channel.declare_queue("q")
+    await channel.publish(b"x", Properties(), routing_key="q")
+    await connection.close()
+
+
+async def test_prefetch_limits_what_a_consumer_holds_and_what_it_returns_comes_again(
+    rabbitmq: Rabbit,
+) -> None:
+    connection = await rabbitmq.client(virtual_host=rabbitmq.virtual_host()).connect()
+    channel = await connection.channel()
+    await channel.declare_queue("q", arguments=QUORUM)
+    await asyncio.gather(
+        *(channel.publish(b"%d" % at, Properties(), routing_key="q") for at in range(5))
+    )
+    got: list[Incoming] = []
+    tag = await channel.consume("q", got.append, prefetch=2)
+    await eventually(lambda: len(got) == 2, 10)
+    await channel.nack(got[0].tag)
+    await eventually(lambda: len(got) == 3, 10)
+    for one in list(got[1:]):
+        await channel.ack(one.tag)
+    # RabbitMQ 3.10 puts what is given back behind everything else.
+    await eventually(lambda: len(got) == 5, 10)
+    await channel.ack(got[3].tag)
+    await channel.ack(got[4].tag)
+    await eventually(lambda: len(got) == 6, 10)
+    assert [one.body for one in got] == [b"0", b"1", b"2", b"3", b"4", b"0"]
+    assert got[5].redelivered
+    assert got[5].properties.headers["x-delivery-count"] == 1
+    await channel.cancel(tag)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "rule"),
+    [("missing", Rule.AMQP091_NOT_FOUND), ("unequal", Rule.AMQP091_FAILED)],
+)
+async def test_an_error_closes_its_channel_and_no_other(
+    rabbitmq: Rabbit, what: str, rule: Rule
+) -> None:
+    connection = await rabbitmq.client(virtual_host=rabbitmq.virtual_host()).connect()
+    channel, other = await connection.channel(), await connection.channel()
+    await other.declare_queue("unequal", arguments=QUORUM)
+    with pytest.raises(Refusal) as refused:
+        await channel.declare_queue(what, passive=what == "missing")
+    assert refused.value.rule is rule
+    assert not other.closed
+    await other.publish(b"x", Properties(), routing_key="unequal")
+    await connection.close()
+
+
+async def test_who_has_no_certificate_of_a_known_user_does_not_get_in(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    stranger = rabbitmq.client("stranger")
+    with pytest.raises(Refusal) as refused:
+        await stranger.connect()
+    assert refused.value.rule in (Rule.AMQP091_DENIED, Rule.AMQP091_UNREACHABLE)
+    wrong = Amqp091Client(
+        [rabbitmq.url], tls=rabbitmq.tls("edge").context, user="edge", password="guess"
+    )
+    with pytest.raises(Refusal):
+        await wrong.connect()
+    write_certificate(tmp_path, "edge")
+    with pytest.raises(Refusal) as plain:
+        await Amqp091Client([rabbitmq.url]).connect()
+    assert plain.value.rule is Rule.USAGE
+
+
+async def test_a_keeper_gives_a_new_connection_for_each_that_is_lost(rabbitmq: Rabbit) -> None:
+    host = rabbitmq.virtual_host()
+    given: list[RabbitConnection] = []
+    reasons: list[Refusal] = []
+
+    async def work(connection: RabbitConnection) -> None:
+        given.append(connection)
+
+    keeper = Amqp091Keeper(
+        rabbitmq.client(virtual_host=host, name=host), work, lost=reasons.append, first=0.05
+    )
+    await keeper.start()
+
+    def close_by_force() -> int:
+        for row in rabbitmq.api("GET", f"vhosts/{host}/connections").json():
+            rabbitmq.api("DELETE", f"connections/{row['name']}")
+        return len(given)
+
+    async with asyncio.timeout(30):
+        # The node lists a connection a moment after it was opened.
+        while await asyncio.to_thread(close_by_force) < 2:
+            await asyncio.sleep(0.2)
+    assert reasons[0].rule is Rule.AMQP091_UNREACHABLE
+    await eventually(lambda: keeper.connection is not None, 10)
+    await keeper.close()
