@@ -7,7 +7,7 @@ import base64
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,37 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.after_restore import say_restored, telling_more
 from gridpost.assembly.broker_configuration import (
     BrokerConfiguration,
     read_broker_configuration,
 )
+from gridpost.assembly.broker_console import RestrictionFile, ServedBroker
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.configuration_file import ConfigurationFile
+from gridpost.assembly.console import console_port, settings_of, whose
+from gridpost.assembly.descriptors import allow_connections
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.console.broker import PLACES, BrokerConsole
+from gridpost.console.frame import Frame
+from gridpost.core.certificate import expiring
 from gridpost.core.component import ComponentType
 from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.ports import Clock
+from gridpost.core.queues import QueueStore
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.broker.broker import Broker
 from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.metrics import BrokerMetrics
+from gridpost.services.broker.watching import queue_age, space
 from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
+from gridpost.services.operations.journal_follow import RecentTrouble
 from gridpost.stores.keys.files import FileKeyring
+from gridpost.stores.rabbitmq import RabbitQueueStore
 from gridpost.stores.sqlite.queues import QueueClientStore, SqliteQueueStore
 from gridpost.transports.amqp10 import AmqpServer
 from gridpost.transports.amqp10 import TlsCredentials as AmqpCredentials
@@ -70,7 +84,10 @@ class BrokerParts:
 
     configuration: BrokerConfiguration
     clock: Clock
-    store: SqliteQueueStore
+    store: QueueStore
+    local: SqliteQueueStore
+    """Of this process alone: journal, directory copy and, unless they are shared, the queues."""
+    keys: FileKeyring
     client: DirectoryClient
     metrics: BrokerMetrics
 
@@ -94,15 +111,23 @@ class RunningBroker:
     broker: Broker
     server: AmqpServer
     parts: BrokerParts
+    console_port: int | None = None
+    frame: Frame | None = None
 
-    async def reconfigure(self, configuration: BrokerConfiguration) -> None:
+    async def reconfigure(
+        self, configuration: BrokerConfiguration, by: str = CONFIGURATION_FILE
+    ) -> None:
         """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
-        await self.parts.client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
+        if configuration == self.parts.configuration:
+            return
+        await self.parts.client.configuration.change(configuration.entry(), by=by)
         self.parts.configuration = configuration
         self.server.limits = configuration.limits.amqp()
         store = configuration.store
         self.parts.store.set_marks(min_free=store.min_free, max_used=store.max_used)
-        self.broker.configure(configuration.settings(), CONFIGURATION_FILE)
+        self.broker.configure(configuration.settings(), by)
+        if self.frame is not None:
+            self.frame.reconfigure(settings_of(configuration.console))
 
 
 @asynccontextmanager
@@ -114,18 +139,19 @@ async def broker_parts(
     metrics = BrokerMetrics(CollectorRegistry())
     configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = FileKeyring(configuration.home / "keys", configuration.passphrase())
-    store = SqliteQueueStore.open(
+    local = SqliteQueueStore.open(
         configuration.home / "store",
         configuration.code,
         clock,
         configuration.queue_settings(),
         metrics.committed,
     )
+    store = _queue_store(configuration, local, clock, metrics)
     try:
         client = DirectoryClient(
             ComponentCode(configuration.code),
             ComponentType.BROKER,
-            store=QueueClientStore(store),
+            store=QueueClientStore(local),
             keys=keys,
             clock=clock,
             callers=lambda credentials: HttpsClient(
@@ -135,9 +161,36 @@ async def broker_parts(
             settings=configuration.client_settings(),
         )
         await client.open()
-        yield BrokerParts(configuration, clock, store, client, metrics)
+        yield BrokerParts(configuration, clock, store, local, keys, client, metrics)
     finally:
         await store.close()
+
+
+def _queue_store(
+    configuration: BrokerConfiguration,
+    local: SqliteQueueStore,
+    clock: Clock,
+    metrics: BrokerMetrics,
+) -> QueueStore:
+    if configuration.store.kind == "rabbitmq":
+        return RabbitQueueStore(
+            local, configuration.rabbit_client(), clock, configuration.rabbit_settings()
+        )
+    section = configuration.postgres
+    if configuration.store.kind != "postgres" or section is None:
+        return local
+    database = section.settings()
+    # Only here: the driver is there with gridpost[postgres] only.
+    from gridpost.stores.postgres.queues import PostgresQueueSettings, PostgresQueueStore
+
+    settings = PostgresQueueSettings(
+        prefetch=section.prefetch,
+        window_octets=configuration.queues.window_octets,
+        look=section.look,
+    )
+    store = PostgresQueueStore(local, database, clock, settings, metrics.committed)
+    store.set_marks(min_free=configuration.store.min_free, max_used=configuration.store.max_used)
+    return store
 
 
 @asynccontextmanager
@@ -162,17 +215,21 @@ async def running_broker(
         stack.push_async_callback(server.drain, configuration.drain.total_seconds())
         for work in (parts.client.run(), broker.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
+        watch = await stack.enter_async_context(_watching(parts, broker))
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    broker.health,
+                    telling_more(broker.health, configuration.home / "store", watch.health),
                     parts.metrics.registry,
                     broker.measure,
                     {
                         "queues": lambda: [view.plain() for view in broker.view()],
                         "connections": lambda: _connections(server),
                     },
-                    {"queues/release": lambda body: _release(broker, body)},
+                    {
+                        "queues/release": lambda body: _release(broker, body),
+                        "queues/remove": lambda body: _remove(broker, body),
+                    },
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
@@ -188,9 +245,45 @@ async def running_broker(
         if file is not None:
             watching = watch_file(file, lambda: _reload(running, file))
             stack.push_async_callback(_ended, asyncio.create_task(watching))
-        log.info("listening", port=port, operations_port=operations_port)
+        say_restored(configuration.home / "store")
+        running.console_port = await stack.enter_async_context(_console(running, file))
+        log.info(
+            "listening",
+            port=port,
+            operations_port=operations_port,
+            console_port=running.console_port,
+        )
         yield running
         log.info("stopping")
+
+
+def _watching(parts: BrokerParts, broker: Broker) -> AbstractAsyncContextManager[Watching]:
+    configuration, clock, client = parts.configuration, parts.clock, parts.client
+    rules = configuration.alerts.rules.thresholds()
+    store = QueueClientStore(parts.local)
+    who = Watched(
+        configuration.code,
+        configuration.home,
+        parts.local.identity.instance,
+        clock,
+        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+    )
+    more = [
+        observers.certificates(
+            clock,
+            lambda: expiring(parts.keys.certificates(), clock.now(), rules.certificate_expiry),
+            rules.certificate_expiry,
+        ),
+        observers.synchronisation(
+            clock,
+            lambda: client.synchroniser.state.succeeded_at,
+            clock.now(),
+            rules.no_synchronisation,
+        ),
+        queue_age(broker, clock, rules.queue_age),
+        space(broker),
+    ]
+    return watching(who, configuration, RecentTrouble(rules.window), more)
 
 
 async def run_broker(file: Path) -> None:
@@ -199,12 +292,36 @@ async def run_broker(file: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_broker(read_broker_configuration(file), file=file):
+    configuration = read_broker_configuration(file)
+    allow_connections(configuration.limits.max_connections)
+    async with running_broker(configuration, file=file):
         await stop.wait()
 
 
 async def _reload(running: RunningBroker, file: Path) -> None:
     await running.reconfigure(read_broker_configuration(file))
+
+
+@asynccontextmanager
+async def _console(running: RunningBroker, file: Path | None) -> AsyncIterator[int | None]:
+    parts = running.parts
+    section = parts.configuration.console
+    if section is None:
+        yield None
+        return
+    running.frame = Frame(
+        whose(parts.configuration.code, "broker"),
+        section.settings(),
+        parts.clock,
+        QueueClientStore(parts.local),
+        PLACES,
+    )
+    served = ServedBroker(running.broker, running.server, parts.client, parts.clock)
+    kept = ConfigurationFile(file, read_broker_configuration)
+    desk = RestrictionFile(kept, lambda: parts.configuration, running.reconfigure, served)
+    console = BrokerConsole(running.frame, served, desk)
+    async with console_port(section, console.app(), parts.client.tls) as port:
+        yield port
 
 
 def _changed(broker: Broker) -> None:
@@ -232,6 +349,12 @@ def _connections(server: AmqpServer) -> list[dict[str, Any]]:
 
 async def _release(broker: Broker, body: dict[str, Any]) -> dict[str, int]:
     return {"released": await broker.queues.release(str(body.get("queue", "")))}
+
+
+async def _remove(broker: Broker, body: dict[str, Any]) -> dict[str, str]:
+    code = str(body.get("queue", ""))
+    await broker.remove_queue(code, str(body.get("by", "")))
+    return {"removed": code}
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

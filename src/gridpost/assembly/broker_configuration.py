@@ -6,17 +6,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 from pydantic_settings import SettingsConfigDict
 
-from gridpost.assembly.configuration import Configuration, Duration, read_configuration
-from gridpost.assembly.directory_configuration import (
-    Code,
-    ContactSection,
-    Period,
-    Port,
-    read_certificates,
-)
+from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
+from gridpost.assembly.console_configuration import ConsoleSection, console_in
+from gridpost.assembly.directory_configuration import Code, ContactSection, read_certificates
+from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
 from gridpost.core.identifiers import ComponentCode, MessageTypePattern, message_type_pattern
 from gridpost.core.message_path import Restriction
@@ -24,7 +29,9 @@ from gridpost.core.refusal import Refusal
 from gridpost.core.version import INSTALLED
 from gridpost.services.broker.settings import BrokerSettings
 from gridpost.services.directory_client.context import ClientSettings
+from gridpost.stores.rabbitmq import RabbitSettings
 from gridpost.stores.sqlite.queues import QueueSettings
+from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
 from gridpost.transports.amqp10 import AmqpLimits
 
 COMPONENT = "broker"
@@ -42,6 +49,10 @@ def _pattern(text: str) -> str:
         return message_type_pattern(text)
     except Refusal as refusal:
         raise ValueError(refusal.message) from None
+
+
+def _short_store(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
 
 
 Url = Annotated[str, AfterValidator(_amqps)]
@@ -114,10 +125,39 @@ class QueuesSection(_Section):
 
 
 class StoreSection(_Section):
+    """`store = "rabbitmq"` is short for a section that says nothing but its kind."""
+
+    kind: Literal["sqlite", "rabbitmq", "postgres"] = "sqlite"
     file_threshold: Count = 256 * KIB
     min_free: Octets = 256 * MIB
     max_used: Octets = 0
     hard_limit: Octets = 0
+
+
+class RabbitmqSection(_Section):
+    """The RabbitMQ that keeps the queues when `store` is "rabbitmq"; only edges may reach it."""
+
+    urls: Annotated[tuple[Url, ...], Field(min_length=1)]
+    """Nodes of one cluster, tried in order."""
+    virtual_host: str = "gridpost"
+    roots: Path
+    """CA certificates (PEM) of RabbitMQ's own certificate."""
+    certificate: Path
+    """Of the edge (PEM); its common name is the user."""
+    key: Path
+    prefetch: Count = 100
+    heartbeat: Period = timedelta(seconds=10)
+    sweep: Period = timedelta(hours=1)
+    """How often expired messages are looked for in queues that nobody reads."""
+
+
+class QueuesPostgresSection(PostgresSection):
+    """The database that keeps the queues when `store` is "postgres"."""
+
+    prefetch: Count = 100
+    """Messages of one queue that an edge has at a time, at most."""
+    look: Period = timedelta(seconds=1)
+    """How often an edge looks whether another is dead."""
 
 
 class SynchronisationSection(_Section):
@@ -145,7 +185,7 @@ class KeysSection(_Section):
     """Better given by the environment than in the file."""
 
 
-class BrokerConfiguration(Configuration):
+class BrokerConfiguration(WatchedConfiguration):
     """`gridpost broker run --config FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="GRIDPOST_BROKER_")
@@ -161,18 +201,29 @@ class BrokerConfiguration(Configuration):
     restriction: RestrictionSection = RestrictionSection()
     limits: LimitsSection = LimitsSection()
     queues: QueuesSection = QueuesSection()
-    store: StoreSection = StoreSection()
+    store: Annotated[StoreSection, BeforeValidator(_short_store)] = StoreSection()
+    rabbitmq: RabbitmqSection | None = None
+    postgres: QueuesPostgresSection | None = None
     synchronisation: SynchronisationSection = SynchronisationSection()
     certificates: CertificatesSection = CertificatesSection()
     operations: OperationsSection = OperationsSection()
     journal: JournalSection = JournalSection()
     keys: KeysSection = KeysSection()
+    console: ConsoleSection | None = None
     drain: Period = timedelta(seconds=10)
     """How long transfers that are under way may take when the broker stops."""
 
     @model_validator(mode="after")
     def _limits_fit(self) -> BrokerConfiguration:
         self.limits.amqp()
+        return self
+
+    @model_validator(mode="after")
+    def _store_is_described(self) -> BrokerConfiguration:
+        if self.store.kind == "rabbitmq" and self.rabbitmq is None:
+            raise ValueError('store is "rabbitmq": the section [rabbitmq] has to say where it is')
+        if (self.store.kind == "postgres") != (self.postgres is not None):
+            raise ValueError('store = "postgres" and the section [postgres] belong together')
         return self
 
     def passphrase(self) -> bytes | None:
@@ -201,6 +252,29 @@ class BrokerConfiguration(Configuration):
             min_free=store.min_free,
             max_used=store.max_used,
             hard_limit=store.hard_limit,
+        )
+
+    def rabbit_settings(self) -> RabbitSettings:
+        assert self.rabbitmq is not None
+        return RabbitSettings(
+            prefetch=self.rabbitmq.prefetch,
+            window_octets=self.queues.window_octets,
+            sweep=self.rabbitmq.sweep,
+        )
+
+    def rabbit_tls(self) -> Amqp091Tls:
+        assert self.rabbitmq is not None
+        return Amqp091Tls(self.rabbitmq.roots, self.rabbitmq.certificate, self.rabbitmq.key)
+
+    def rabbit_client(self) -> Amqp091Client:
+        section = self.rabbitmq
+        assert section is not None
+        return Amqp091Client(
+            section.urls,
+            virtual_host=section.virtual_host,
+            tls=self.rabbit_tls().context,
+            heartbeat=max(1, round(section.heartbeat.total_seconds())),
+            name=f"gridpost {self.code}",
         )
 
     def client_settings(self) -> ClientSettings:
@@ -242,9 +316,21 @@ def read_broker_configuration(file: Path) -> BrokerConfiguration:
     """Relative paths in the file count from its folder."""
     configuration = read_configuration(file, BrokerConfiguration)
     folder = file.resolve().parent
+    rabbitmq, postgres = configuration.rabbitmq, configuration.postgres
     return configuration.model_copy(
         update={
             "home": folder / configuration.home,
             "roots": tuple(folder / root for root in configuration.roots),
+            "rabbitmq": rabbitmq
+            and rabbitmq.model_copy(
+                update={
+                    "roots": folder / rabbitmq.roots,
+                    "certificate": folder / rabbitmq.certificate,
+                    "key": folder / rabbitmq.key,
+                }
+            ),
+            "postgres": postgres and postgres.beside(folder),
+            "console": console_in(folder, configuration.console),
+            **watched_in(folder, configuration),
         }
     )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gridpost.core.refusal import Refusal, Rule
@@ -26,7 +26,25 @@ def _duration(value: object) -> object:
     return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
 
+def duration(text: str) -> timedelta:
+    """A duration as configuration files write it."""
+    try:
+        found = _duration(text)
+    except ValueError as error:
+        raise Refusal(Rule.USAGE, f"'{text}': {error}") from None
+    assert isinstance(found, timedelta)
+    return found
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta(0):
+        raise ValueError("must be longer than nothing")
+    return duration
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Period = Annotated[Duration, AfterValidator(_positive)]
+Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Configuration(BaseSettings):

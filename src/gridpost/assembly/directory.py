@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.after_restore import say_restored
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.directory_configuration import (
     DirectoryConfiguration,
     read_certificates,
@@ -20,15 +22,18 @@ from gridpost.assembly.directory_configuration import (
 )
 from gridpost.assembly.directory_keys import DirectoryKeys, make_key
 from gridpost.assembly.installation import packer
+from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.console.directory import PLACES, DirectoryConsole
+from gridpost.console.frame import Frame
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.component_directory.admin_access import Administrators
 from gridpost.services.component_directory.administration import Administration
-from gridpost.services.component_directory.answers import malformed
 from gridpost.services.component_directory.api import DirectoryApi
 from gridpost.services.component_directory.authority import Authority, fingerprint
+from gridpost.services.component_directory.doorstep import Doorstep
 from gridpost.services.component_directory.entries import Entries
 from gridpost.services.component_directory.gatekeeper import Gatekeeper
 from gridpost.services.component_directory.metrics import DirectoryMetrics
@@ -37,6 +42,8 @@ from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.settings import Peer
 from gridpost.services.component_directory.synchroniser import Synchroniser
 from gridpost.services.component_directory.upkeep import Upkeep
+from gridpost.services.component_directory.watching import books
+from gridpost.services.operations.journal_follow import RecentTrouble
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.stores.sqlite import SqliteStore
@@ -56,6 +63,8 @@ log = structlog.get_logger(__name__)
 
 CONFIGURATION_LOOK = 2.0
 """Seconds between two looks at the configuration file."""
+STANDBY_LOOK = 0.5
+"""Seconds between two tries of a standby; each of them waits for the lock by itself."""
 
 
 class _OpenConnections:
@@ -83,6 +92,7 @@ class RunningDirectory:
     synchroniser: Synchroniser
     upkeep: Upkeep
     store: RegistryStore
+    console_port: int | None = None
 
 
 class Assembly:
@@ -102,6 +112,9 @@ class Assembly:
         self.roots = configuration.trusted_roots()
         self.connections = _OpenConnections()
         self.metrics = DirectoryMetrics(CollectorRegistry())
+        self.doorstep = Doorstep(
+            store, clock, self.metrics, configuration.journal.refused_connections
+        )
         self.authority = Authority(keys.issuers(), settings.certificate_validity)
         self.publication = Publication(store, clock, settings)
         self.entries = Entries(store, clock, self.publication)
@@ -135,6 +148,7 @@ class Assembly:
             lambda: self.roots,
             self.renew_own,
         )
+        self.frame: Frame | None = None
         self.administrators = Administrators(configuration.administration.tokens)
         self.administration = Administration(
             store,
@@ -158,11 +172,8 @@ class Assembly:
 
     async def reconfigure(self, configuration: DirectoryConfiguration) -> None:
         """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
-        if (configuration.code, configuration.home) != (
-            self.configuration.code,
-            self.configuration.home,
-        ):
-            raise Refusal(Rule.USAGE, "another code or home folder needs a restart")
+        if _fixed(configuration) != _fixed(self.configuration):
+            raise Refusal(Rule.USAGE, "another code, home folder or database needs a restart")
         settings = configuration.settings()
         roots = configuration.trusted_roots()
         self.configuration = configuration
@@ -171,10 +182,43 @@ class Assembly:
         self.publication.reconfigure(settings)
         self.authority.validity = settings.certificate_validity
         self.administrators.replace(configuration.administration.tokens)
+        self.doorstep.most = configuration.journal.refused_connections
+        if self.frame is not None:
+            self.frame.reconfigure(settings_of(configuration.console))
         await self.renew_own()
+        self.synchroniser.reconfigured()
 
     async def _ask(self, peer: Peer, request: HttpRequest, authorise: Authorise) -> HttpAnswer:
         return await self._client.request(request, urls=peer.urls, authorise=authorise)
+
+
+def open_store(configuration: DirectoryConfiguration) -> RegistryStore:
+    """The books, for one process at a time. Blocks."""
+    if configuration.postgres is None:
+        return SqliteStore.open(configuration.home / "store", configuration.code)
+    # Only here: the driver is there with gridpost[postgres] only.
+    from gridpost.stores.postgres.directory import open_directory_store
+
+    return open_directory_store(configuration.postgres.settings(), configuration.code)
+
+
+async def _opened(configuration: DirectoryConfiguration, stop: asyncio.Event) -> RegistryStore:
+    """503 cl. 10: a standby waits until the instance that serves has let go of the books."""
+    told = False
+    while True:
+        try:
+            return await asyncio.to_thread(open_store, configuration)
+        except Refusal as refusal:
+            waits = refusal.rule in (Rule.STORE_IN_USE, Rule.STORE_UNREACHABLE)
+            if not (configuration.standby and waits):
+                raise
+            if not told:
+                log.info("standing by", reason=refusal.message)
+            told = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STANDBY_LOOK):
+                await stop.wait()
+                raise Refusal(Rule.STOPPING, "stopped while standing by")
 
 
 @asynccontextmanager
@@ -183,8 +227,12 @@ async def running_directory(
     *,
     clock: Clock | None = None,
     file: Path | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncIterator[RunningDirectory]:
-    """Serves until the block ends; then requests under way finish, and the store is closed last."""
+    """Serves until the block ends; then requests under way finish, and the store is closed last.
+
+    A standby that is told to `stop` before its turn came is refused with STOPPING.
+    """
     clock = clock or SystemClock()
     keys = DirectoryKeys(configuration)
     if not keys.authorities:
@@ -194,9 +242,7 @@ async def running_directory(
             "with 'gridpost ca sign' and import the certificate",
         )
     async with AsyncExitStack() as stack:
-        store = await asyncio.to_thread(
-            SqliteStore.open, configuration.home / "store", configuration.code
-        )
+        store = await _opened(configuration, stop or asyncio.Event())
         stack.push_async_callback(store.close)
         parts = Assembly(configuration, store, clock, keys)
         await parts.renew_own()
@@ -210,20 +256,31 @@ async def running_directory(
                     max_connections=configuration.server.max_connections,
                     max_body=configuration.server.max_body,
                 ),
-                malformed_answer=malformed,
+                malformed_answer=parts.doorstep.malformed,
                 clock=clock.now,
+                on_refused=parts.doorstep.refused,
             )
         )
         parts.connections.server = server
+        watch = await stack.enter_async_context(_watching(parts, store))
+        parts.administration.more_health = watch.health
         administration_port = await stack.enter_async_context(_administration(parts))
+        shown_port = await stack.enter_async_context(_console(parts, store))
         for work in (
             parts.synchroniser.run(),
             parts.upkeep.run(),
+            parts.doorstep.run(),
             *([_watch(file, parts)] if file else []),
         ):
             task = asyncio.create_task(work)
             stack.push_async_callback(_ended, task)
-        log.info("listening", port=server.port, administration_port=administration_port)
+        say_restored(configuration.home / "store")
+        log.info(
+            "listening",
+            port=server.port,
+            administration_port=administration_port,
+            console_port=shown_port,
+        )
         yield RunningDirectory(
             server.port,
             administration_port,
@@ -232,8 +289,23 @@ async def running_directory(
             parts.synchroniser,
             parts.upkeep,
             store,
+            shown_port,
         )
         log.info("stopping")
+
+
+def _watching(parts: Assembly, store: RegistryStore) -> AbstractAsyncContextManager[Watching]:
+    configuration, clock = parts.configuration, parts.clock
+    rules = configuration.alerts.rules.thresholds()
+    who = Watched(
+        configuration.code,
+        configuration.home,
+        store.identity.instance,
+        clock,
+        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+    )
+    more = [books(parts.upkeep, clock, rules.certificate_expiry, rules.no_synchronisation)]
+    return watching(who, configuration, RecentTrouble(rules.window), more)
 
 
 async def run_directory(file: Path) -> None:
@@ -242,7 +314,7 @@ async def run_directory(file: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_directory(read_directory_configuration(file), file=file):
+    async with running_directory(read_directory_configuration(file), file=file, stop=stop):
         await stop.wait()
 
 
@@ -259,6 +331,26 @@ async def _administration(parts: Assembly) -> AsyncIterator[int]:
     tls = ServerTls(lambda: credentials, ClientCertificate.NONE)
     async with serve(app, section.host, section.port, tls) as server:
         yield server.port
+
+
+@asynccontextmanager
+async def _console(parts: Assembly, store: RegistryStore) -> AsyncIterator[int | None]:
+    section = parts.configuration.console
+    if section is None:
+        yield None
+        return
+    parts.frame = Frame(
+        whose(parts.configuration.code, "component-directory"),
+        section.settings(),
+        parts.clock,
+        store,
+        PLACES,
+    )
+    console = DirectoryConsole(
+        parts.frame, parts.office, parts.publication, parts.upkeep, lambda: parts.api.contacts
+    )
+    async with console_port(section, console.app(), parts.credentials) as port:
+        yield port
 
 
 async def _watch(file: Path, parts: Assembly) -> None:
@@ -280,6 +372,10 @@ async def _watch(file: Path, parts: Assembly) -> None:
                 reason=refusal.message,
                 details=refusal.details,
             )
+
+
+def _fixed(configuration: DirectoryConfiguration) -> Sequence[object]:
+    return configuration.code, configuration.home, configuration.store, configuration.postgres
 
 
 def _state(file: Path) -> Sequence[int]:

@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from gridpost.assembly.configuration import Configuration, Duration, read_configuration
+from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
+from gridpost.assembly.console_configuration import ConsoleSection, console_in
+from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.component import Contact
 from gridpost.core.identifiers import ComponentCode, component_code
 from gridpost.core.refusal import Refusal, Rule
@@ -34,12 +37,6 @@ def _https(url: str) -> str:
     return url
 
 
-def _positive(duration: timedelta) -> timedelta:
-    if duration <= timedelta(0):
-        raise ValueError("must be longer than nothing")
-    return duration
-
-
 def _hash(text: str) -> str:
     try:
         check_hash(text)
@@ -57,9 +54,7 @@ def is_loopback(host: str) -> bool:
 
 Code = Annotated[str, AfterValidator(_code)]
 Url = Annotated[str, AfterValidator(_https)]
-Period = Annotated[Duration, AfterValidator(_positive)]
 Text = Annotated[str, Field(min_length=1)]
-Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class _Section(BaseModel):
@@ -129,6 +124,8 @@ class AdministrationSection(_Section):
 
 class JournalSection(_Section):
     retention: Period = timedelta(days=365)
+    refused_connections: Annotated[int, Field(ge=1)] = 100
+    """How many connections that were not let in are written down a minute; more are counted."""
 
 
 class KeysSection(_Section):
@@ -136,7 +133,7 @@ class KeysSection(_Section):
     """Better given by the environment than in the file."""
 
 
-class DirectoryConfiguration(Configuration):
+class DirectoryConfiguration(WatchedConfiguration):
     """`gridpost directory run --config FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="GRIDPOST_DIRECTORY_")
@@ -153,8 +150,21 @@ class DirectoryConfiguration(Configuration):
     synchronisation: SynchronisationSection = SynchronisationSection()
     certificates: CertificatesSection = CertificatesSection()
     administration: AdministrationSection = AdministrationSection()
+    console: ConsoleSection | None = None
     journal: JournalSection = JournalSection()
     keys: KeysSection = KeysSection()
+    store: Literal["sqlite", "postgres"] = "sqlite"
+    postgres: PostgresSection | None = None
+    standby: bool = False
+    """Wait while another instance of this directory has the books, and serve after it."""
+
+    @model_validator(mode="after")
+    def _stored(self) -> DirectoryConfiguration:
+        if self.standby and self.store != "postgres":
+            raise ValueError('standby needs store = "postgres": a folder is of one machine')
+        if (self.store == "postgres") != (self.postgres is not None):
+            raise ValueError('store = "postgres" and the section [postgres] belong together')
+        return self
 
     @model_validator(mode="after")
     def _peers(self) -> DirectoryConfiguration:
@@ -202,7 +212,7 @@ def read_directory_configuration(file: Path) -> DirectoryConfiguration:
     """Relative paths in the file count from its folder."""
     configuration = read_configuration(file, DirectoryConfiguration)
     folder = file.resolve().parent
-    administration = configuration.administration
+    administration, postgres = configuration.administration, configuration.postgres
     peers = tuple(
         peer.model_copy(
             update={"integrated_ca": peer.integrated_ca and folder / peer.integrated_ca}
@@ -213,7 +223,10 @@ def read_directory_configuration(file: Path) -> DirectoryConfiguration:
         update={
             "home": folder / configuration.home,
             "roots": tuple(folder / root for root in configuration.roots),
+            "console": console_in(folder, configuration.console),
+            **watched_in(folder, configuration),
             "synchronisation": configuration.synchronisation.model_copy(update={"peers": peers}),
+            "postgres": postgres and postgres.beside(folder),
             "administration": administration.model_copy(
                 update={
                     "certificate": administration.certificate

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from gridpost.assembly.directory_configuration import DirectoryConfiguration
 from gridpost.core.certificate import Certificate, CertificateKind, of_kind
 from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode
@@ -47,15 +47,37 @@ def make_key() -> NewKey:
     return NewKey(rsa_operations.to_pkcs8(key), public_key_bytes(key.public_key()))
 
 
+class HasContact(Protocol):
+    @property
+    def organization(self) -> str: ...
+
+
+class KeyOwner(Protocol):
+    """What is needed of a configuration; a node of MADES 1.1 has an INTEGRATED CA as well."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def contact(self) -> HasContact: ...
+
+    def passphrase(self) -> bytes | None: ...
+
+    def trusted_roots(self) -> tuple[bytes, ...]: ...
+
+
 class DirectoryKeys:
     """Over a folder; `reload` sees what the command line has put there in the meantime."""
 
-    def __init__(self, configuration: DirectoryConfiguration) -> None:
+    def __init__(self, configuration: KeyOwner) -> None:
         self._configuration = configuration
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.reload()
 
-    def configure(self, configuration: DirectoryConfiguration) -> None:
+    def configure(self, configuration: KeyOwner) -> None:
         """Other roots, another contact; the folder stays."""
         self._configuration = configuration
 

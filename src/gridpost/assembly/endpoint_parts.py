@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from gridpost.assembly.endpoint_configuration import EndpointConfiguration
+from prometheus_client import CollectorRegistry
+
+from gridpost.assembly.checks import check_rules
+from gridpost.assembly.endpoint_configuration import ApiSection, EndpointConfiguration
+from gridpost.assembly.spool import spooling
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.ports import Clock, KeyCabinet, Store
 from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.endpoint.amqp_channel import AmqpChannel
 from gridpost.services.endpoint.arrival import Arrival
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.direct import DirectDoor
@@ -23,7 +29,20 @@ from gridpost.services.endpoint.inbound import Inbound
 from gridpost.services.endpoint.json_api import ClientChain, JsonApi
 from gridpost.services.endpoint.line import Dial
 from gridpost.services.endpoint.lines import Lines
+from gridpost.services.endpoint.metrics import EndpointMetrics
+from gridpost.services.endpoint.operating import Operating, told
 from gridpost.services.endpoint.peers import Peers
+from gridpost.services.endpoint.probe import Probe
+from gridpost.services.endpoint.request_counts import RequestCounts
+from gridpost.services.endpoint.soap_api import (
+    OLD_SERVICE,
+    SERVICE,
+    ByName,
+    Described,
+    SoapApi,
+)
+from gridpost.services.endpoint.soap_operations import SoapOperations
+from gridpost.services.endpoint.soap_operations11 import SoapOperations11
 from gridpost.services.endpoint.submission import Submission
 from gridpost.services.endpoint.transfer import Transfer
 from gridpost.services.endpoint.upkeep import Upkeep
@@ -40,7 +59,10 @@ class EndpointCore:
         client: DirectoryClient,
         dial: Dial,
         client_chain: ClientChain,
+        *,
+        shared: bool = False,
     ) -> None:
+        """`shared`: other processes of this endpoint use the same store."""
         self._client = client
         self._configuration = configuration
         context = EndpointContext(
@@ -50,7 +72,9 @@ class EndpointCore:
             clock,
             client.directory,
             configuration.settings(),
+            shared=shared,
         )
+        context.checking.change(check_rules(configuration.checks))
         self.context = context
         self.submission = Submission(context)
         self.handover = Handover(context)
@@ -76,16 +100,35 @@ class EndpointCore:
             limits=DispatchLimits(under_way=connections.under_way, drain=configuration.drain),
         )
         self.lines.on_open = self.dispatcher.opened
+        self._expiry = Expiry(context, configuration.retention_of())
         self.upkeep = Upkeep(
             context,
-            Expiry(context, configuration.retention_of()),
+            self._expiry,
             keys.certificates,
             configuration.upkeep_settings(),
         )
-        self.explaining = Explaining(context, self.enquiry, self.lines.views)
+        self.users = Users(configuration.users_of(), configuration.bindings_of())
+        self.amqp = (
+            None
+            if configuration.amqp is None
+            else AmqpChannel(
+                context, self.users, self.submission, self.handover, configuration.amqp.settings()
+            )
+        )
+        self.views: dict[str, Callable[[], Any]] = {}
+        """What channels add to the health."""
+        if self.amqp is not None:
+            self.views["amqp"] = self.amqp.views
+        self.operating = Operating(context, self.submission, self.dispatcher)
+        self.explaining = Explaining(
+            context,
+            self.enquiry,
+            self.lines.views,
+            lambda message_type: self.users.bindings.of(message_type).channel,
+        )
         self.api = JsonApi(
             context,
-            Users(configuration.users_of()),
+            self.users,
             self.submission,
             self.handover,
             self.enquiry,
@@ -93,14 +136,54 @@ class EndpointCore:
             self.evidence,
             self.events,
             client_chain,
+            self.operating,
         )
+        self.registry = CollectorRegistry()
+        self._certificates = keys.certificates
+        probe = configuration.operations.probe
+        self.probe = Probe(
+            context, self.submission, self.health, None if probe is None else probe.settings()
+        )
+        self.metrics = EndpointMetrics(self.registry, context.signals)
+        api = configuration.api or ApiSection()
+        counts = RequestCounts(self.registry)
+        served = (context, self.users, self.submission, self.handover, self.enquiry)
+
+        def soap(operations: ByName, service: Described) -> SoapApi:
+            return SoapApi(
+                context,
+                self.users,
+                operations,
+                client_chain,
+                spooling(configuration.home / "spool"),
+                counts,
+                url=api.url if service is SERVICE else "",
+                requests_per_user=api.soap_requests_per_user,
+                max_envelope=api.max_envelope,
+                service=service,
+            )
+
+        self.soap = soap(SoapOperations(*served), SERVICE)
+        self.old_soap = soap(SoapOperations11(*served), OLD_SERVICE)
+
+    @property
+    def configuration(self) -> EndpointConfiguration:
+        return self._configuration
 
     async def reconfigure(self, configuration: EndpointConfiguration, by: str) -> None:
         """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
+        if configuration == self._configuration:
+            return
         await self._client.configuration.change(configuration.entry(), by=by)
         before, self._configuration = self._configuration, configuration
         self.context.settings = configuration.settings()
-        self.api.users = Users(configuration.users_of())
+        if configuration.checks != before.checks:
+            self.context.checking.change(check_rules(configuration.checks))
+        self.users.change(configuration.users_of(), configuration.bindings_of())
+        if self.amqp is not None:
+            self.amqp.check()
+        self._expiry.retention = configuration.retention_of()
+        self.upkeep.settings = configuration.upkeep_settings()
         self.lines.wake()
         row = AdministrationRow(
             self.context.clock.now(),
@@ -130,6 +213,10 @@ class EndpointCore:
             "connections": len(self.lines.views()),
             "transfers": self.dispatcher.under_way,
             "arrivals": self.inbound.under_way,
+            **{name: view() for name, view in self.views.items()},
+            "maintenance": self.context.holding.current.maintenance is not None,
+            "holds": told(self.context.holding.current.all),
+            "checks": self.context.checking.view(),
             "expiring": [
                 {"kind": c.kind, "id": c.certificate_id, "not_after": c.not_after.isoformat()}
                 for c in ending
@@ -141,6 +228,16 @@ class EndpointCore:
                 "push_reason": pushed.reason,
             },
         }
+
+    async def measure(self) -> None:
+        """Brings figures that describe a state up to date."""
+        self.metrics.state(
+            await self.context.store.read(lambda work: work.box.tally()),
+            self.context.clock.now(),
+            self.lines.views(),
+            self._certificates(),
+            self._client.synchroniser.state.succeeded_at,
+        )
 
     def connections(self) -> list[dict[str, Any]]:
         return [
@@ -157,7 +254,10 @@ class EndpointCore:
 
 def _told(configuration: EndpointConfiguration) -> str:
     """What an auditor may read: no secrets, and no hashes of them."""
-    return configuration.model_dump_json(exclude={"keys": True, "users": {"__all__": {"password"}}})
+    people = {"__all__": {"password"}}
+    return configuration.model_dump_json(
+        exclude={"keys": True, "users": people, "console": {"users": people}}
+    )
 
 
 def _time(at: Any) -> str | None:

@@ -142,6 +142,32 @@ def release(
     typer.echo(text)
 
 
+@app.command("remove-queue")
+def remove_queue(
+    queue: Annotated[str, typer.Argument(help="Code of the queue.")],
+    config: Config,
+    as_json: Json = False,
+) -> None:
+    """Remove an empty queue now: its links are ended, and on all edges nobody may attach meanwhile."""
+    import getpass
+
+    result = _ask(config, "POST", "/queues/remove", {"queue": queue, "by": getpass.getuser()})
+    typer.echo(json.dumps(result) if as_json else f"the queue {result['removed']} is gone.")
+
+
+@app.command()
+def join(
+    home: Annotated[Path, typer.Argument(help="Folder of an edge that is registered, or a copy.")],
+    config: Config,
+    as_json: Json = False,
+) -> None:
+    """Make a new folder another edge of the same broker: same code and keys, a journal of its own."""
+    from gridpost.assembly.edges import join as join_edge
+
+    result = join_edge(config, home)
+    typer.echo(json.dumps(result) if as_json else f"an edge of {result['code']} is ready to run.")
+
+
 def _ask(config: Path, method: str, path: str, body: object = None) -> Any:
     import httpx
 
@@ -153,6 +179,9 @@ def _ask(config: Path, method: str, path: str, body: object = None) -> Any:
     try:
         with httpx.Client(timeout=30, trust_env=False) as client:
             response = client.request(method, url, json=body)
+            if response.status_code == httpx.codes.CONFLICT:
+                told = response.json()["refused"]
+                raise Refusal(Rule[told["rule"]], told["message"], f"id {told['id']} in its log")
             response.raise_for_status()
             return response.json()
     except httpx.HTTPError as error:

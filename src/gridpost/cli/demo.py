@@ -1,4 +1,4 @@
-"""`gridpost demo`: a whole exchange on this machine, from a document to its verified proof."""
+"""`gridpost demo`: a whole network on this machine, from registration to verified proofs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ def demo(
         bool, typer.Option("--once", help="End after the exchange instead of staying up.")
     ] = False,
     messages: Annotated[
-        int, typer.Option("--messages", min=1, help="How many documents to exchange.")
+        int, typer.Option("--messages", min=1, help="Documents per direction and channel.")
     ] = 1,
     home: Annotated[
         Path | None,
-        typer.Option(
-            "--home", file_okay=False, help="Keep keys and data here, not in a temporary folder."
-        ),
+        typer.Option("--home", file_okay=False, help="Keep the network here for the next start."),
     ] = None,
+    pipeline: Annotated[
+        bool,
+        typer.Option(
+            "--pipeline/--no-pipeline", help="Key figures from all journals, where Java is here."
+        ),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
     ] = False,
 ) -> None:
-    """Exchange documents between two endpoints and verify the proof of delivery."""
+    """Start a network, exchange documents in all directions, verify the proofs of delivery."""
     from rich.console import Console
 
     from gridpost.demo import run_demo
 
-    console = Console(quiet=as_json, highlight=False, markup=False)
-    result = run_demo(once=once, messages=messages, home=home, say=console.print)
+    console = Console(quiet=as_json, highlight=False)
+    result = run_demo(once=once, messages=messages, home=home, console=console, pipeline=pipeline)
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     if result.failed:

@@ -1,7 +1,8 @@
 """`gridpost endpoint`: register, run and look at an endpoint.
 
 `register`, `renew` and `certificates` work on the endpoint's own folder, while it does not run;
-`connections` asks the running endpoint through its operations listener.
+`connections` asks the running endpoint through its operations listener; what operators do to messages
+goes through its JSON API, as a user with that right.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from gridpost.cli import application as shared
+
+if TYPE_CHECKING:
+    from gridpost.client import Hold
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An endpoint of IEC 62325-503.")
 
@@ -27,6 +33,9 @@ Json = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", help="Seconds to wait for the directory's decision.")
 ]
+
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the journal.")]
+Kind = Annotated[str, typer.Argument(help="partner, type or channel.")]
 
 
 @app.command()
@@ -107,6 +116,180 @@ def connections(config: Config, as_json: Json = False) -> None:
 
 
 @app.command()
+def resend(
+    message_id: shared.MessageId,
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Send the document of a FAILED message again, as a new message linked to the old one."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        new = endpoint.resend(message_id, reason)
+    shared.say({"messageID": new, "resendOf": message_id}, f"sent again as {new}", as_json)
+
+
+@app.command()
+def cancel(
+    message_id: shared.MessageId,
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Give up an ACCEPTED message that was not transferred yet."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        endpoint.cancel(message_id, reason)
+    shared.say({"messageID": message_id}, f"{message_id} is cancelled", as_json)
+
+
+@app.command()
+def pause(
+    kind: Kind,
+    value: Annotated[str, typer.Argument(help="Code, message-type or pattern, or channel.")],
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Pause sending to and handing over from a partner, of a message-type, or by a channel."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        hold = endpoint.pause(kind, value, reason)
+    shared.say(_hold(hold), f"{hold.kind} {hold.value} is paused", as_json)
+
+
+@app.command()
+def resume(
+    kind: Kind,
+    value: Annotated[str, typer.Argument(help="Code, message-type or pattern, or channel.")],
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Go on with what was paused."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        changed = endpoint.resume(kind, value)
+    text = f"{kind} {value} goes on" if changed else f"{kind} {value} was not paused"
+    shared.say({"changed": changed}, text, as_json)
+
+
+@app.command()
+def maintenance(
+    state: Annotated[str, typer.Argument(help="on or off.")],
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Refuse new documents on every channel while transfers under way finish; or end that."""
+    from gridpost.core.refusal import Refusal, Rule
+
+    if state not in ("on", "off"):
+        raise Refusal(Rule.USAGE, f"maintenance is on or off, not '{state}'")
+    on = state == "on"
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        changed = endpoint.maintenance(on, reason)
+    text = f"maintenance is {state}" + ("" if changed else " already")
+    shared.say({"on": on, "changed": changed}, text, as_json)
+
+
+@app.command()
+def holds(
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Show what is paused, by whom and why."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        found = [_hold(hold) for hold in endpoint.holds()]
+    _show({"holds": found}, ["kind", "value", "by", "since", "reason"], found, as_json)
+
+
+@app.command("held-back")
+def held_back(
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Show received documents that a check held back."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        found = [
+            {
+                "messageID": held.message.message_id,
+                "sender": held.message.sender,
+                "type": held.message.message_type,
+                "reason": held.reason,
+            }
+            for held in endpoint.held_back()
+        ]
+    _show({"messages": found}, ["messageID", "sender", "type", "reason"], found, as_json)
+
+
+@app.command()
+def release(
+    message_id: shared.MessageId,
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Offer a document that a check held back to the applications after all."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        endpoint.release(message_id, reason)
+    shared.say({"messageID": message_id}, f"{message_id} is released", as_json)
+
+
+@app.command()
+def drop(
+    message_id: shared.MessageId,
+    reason: Reason = "",
+    url: shared.Url = shared.DEFAULT_URL,
+    user: shared.User = "",
+    password_file: shared.PasswordFile = None,
+    certificate: shared.Certificate = None,
+    key: shared.Key = None,
+    ca: shared.Ca = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Refuse a document that a check held back; its sender is told FAILED."""
+    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
+        endpoint.drop(message_id, reason)
+    shared.say({"messageID": message_id}, f"{message_id} is dropped", as_json)
+
+
+@app.command()
 def password(as_json: Json = False) -> None:
     """Make the hash of an application's password for the configuration.
 
@@ -127,6 +310,16 @@ def password(as_json: Json = False) -> None:
         if as_json
         else f'{shown}for [users.NAME]:\npassword = "{result["hash"]}"'
     )
+
+
+def _hold(hold: Hold) -> dict[str, Any]:
+    return {
+        "kind": hold.kind,
+        "value": hold.value,
+        "by": hold.by,
+        "since": hold.since.isoformat(),
+        "reason": hold.reason,
+    }
 
 
 def _enrolled(result: dict[str, Any], as_json: bool) -> None:

@@ -27,7 +27,11 @@ def send(
         str, typer.Option("--sender-application", help="Name of the sending application.")
     ] = "",
     idempotency_key: Annotated[
-        str, typer.Option("--idempotency-key", help="With the same key nothing is sent twice.")
+        str,
+        typer.Option(
+            "--idempotency-key",
+            help="With the same key nothing is sent twice; by default application and document ID.",
+        ),
     ] = "",
     test: Annotated[
         bool, typer.Option("--test", help="Send no document but a connectivity test.")
@@ -57,6 +61,6 @@ def send(
                 content,
                 ba_message_id=ba_message_id,
                 sender_application=sender_application,
-                key=idempotency_key,
+                key=idempotency_key or None,
             )
     shared.say({"messageID": message_id}, message_id, as_json)

@@ -9,12 +9,24 @@ with Endpoint("http://127.0.0.1:8480", user="planning", password=secret) as endp
 
 from gridpost.client.asynchronous import AsyncEndpoint
 from gridpost.client.blocking import Endpoint
-from gridpost.client.values import Explained, Message, Received, StatusEvent, TraceLine
+from gridpost.client.values import (
+    BadDocument,
+    Explained,
+    HeldBack,
+    Hold,
+    Message,
+    Received,
+    StatusEvent,
+    TraceLine,
+)
 
 __all__ = [
     "AsyncEndpoint",
+    "BadDocument",
     "Endpoint",
     "Explained",
+    "HeldBack",
+    "Hold",
     "Message",
     "Received",
     "StatusEvent",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,10 @@ import httpx
 from gridpost.client import requests
 from gridpost.client.requests import PREFIX, Call
 from gridpost.client.values import (
+    BadDocument,
     Explained,
+    HeldBack,
+    Hold,
     Message,
     Received,
     StatusEvent,
@@ -21,6 +25,8 @@ from gridpost.client.values import (
     read_event,
     unreachable,
 )
+
+log = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -65,9 +71,13 @@ class Endpoint:
         ba_message_id: str = "",
         sender_application: str = "",
         extension: str = "",
-        key: str = "",
+        key: str | None = None,
     ) -> str:
-        """The message ID. With the same `key` again, nothing is sent a second time."""
+        """The message ID. With the same `key` again, nothing is sent a second time.
+
+        Without one, `sender_application` followed by `ba_message_id` is the key, where both are
+        given; an empty key is none.
+        """
         call = requests.send(
             receiver, message_type, content, ba_message_id, sender_application, extension, key
         )
@@ -78,6 +88,25 @@ class Endpoint:
 
     def confirm(self, message_id: str) -> None:
         self._ask(requests.confirm(message_id))
+
+    def process(self, message_type: str, take: Callable[[Received], None]) -> int:
+        """Hand every waiting document to `take`, and confirm each when that has returned.
+
+        503 cl. 11.1.4: a document that can never be processed is confirmed as well, or it would
+        come again for ever; `take` raises BadDocument for it, which is logged. Anything else that
+        it raises leaves the document where it is. How many were confirmed.
+        """
+        count = 0
+        while (found := self.receive(message_type)) is not None:
+            try:
+                take(found)
+            except BadDocument as error:
+                log.error(
+                    "message %s is confirmed unprocessed: %s", found.message.message_id, error
+                )
+            self.confirm(found.message.message_id)
+            count += 1
+        return count
 
     def status(self, message_id: str, side: str = "sent") -> Message:
         return Message.read(self._ask(requests.about(message_id, "", side)).json())
@@ -101,6 +130,44 @@ class Endpoint:
     def test(self, receiver: str, message_type: str) -> str:
         """A connectivity test: its status becomes DELIVERED when the recipient has answered."""
         return str(self._ask(requests.test(receiver, message_type)).json()["messageID"])
+
+    # ------------------------------------------------------------ for operators
+
+    def resend(self, message_id: str, reason: str = "") -> str:
+        """A FAILED message as a new one; its message ID."""
+        call = requests.act("messages", message_id, "resend", reason)
+        return str(self._ask(call).json()["messageID"])
+
+    def cancel(self, message_id: str, reason: str = "") -> None:
+        """An ACCEPTED message that was not transferred yet."""
+        self._ask(requests.act("messages", message_id, "cancel", reason))
+
+    def pause(self, kind: str, value: str, reason: str = "") -> Hold:
+        """`kind` is partner, type or channel."""
+        return Hold.read(self._ask(requests.pause(kind, value, reason)).json())
+
+    def resume(self, kind: str, value: str) -> bool:
+        """False: it was not paused."""
+        return bool(self._ask(requests.resume(kind, value)).json()["changed"])
+
+    def holds(self) -> list[Hold]:
+        form = self._ask(Call("GET", "/holds")).json()
+        return [Hold.read(hold) for hold in form["holds"]]
+
+    def maintenance(self, on: bool, reason: str = "") -> bool:
+        """Did it change anything?"""
+        return bool(self._ask(requests.maintenance(on, reason)).json()["changed"])
+
+    def held_back(self) -> list[HeldBack]:
+        """Received documents that a check held back, oldest first."""
+        form = self._ask(Call("GET", "/held-back")).json()
+        return [HeldBack.read(message) for message in form["messages"]]
+
+    def release(self, message_id: str, reason: str = "") -> None:
+        self._ask(requests.act("received", message_id, "release", reason))
+
+    def drop(self, message_id: str, reason: str = "") -> None:
+        self._ask(requests.act("received", message_id, "drop", reason))
 
     def events(self) -> Iterator[StatusEvent]:
         """Until the endpoint ends the stream: then ask for what was missed, and come again."""

@@ -41,8 +41,12 @@ def send(
     ba_message_id: str,
     sender_application: str,
     extension: str,
-    key: str,
+    key: str | None,
 ) -> Call:
+    if key is None:
+        # 503 cl. 11.1.2 recommends this value; half of it would not be unique.
+        named = sender_application and ba_message_id
+        key = sender_application + ba_message_id if named else ""
     fields = {
         "receiverCode": receiver,
         "messageType": message_type,
@@ -64,6 +68,22 @@ def receive(message_type: str, content: bool) -> Call:
 
 def confirm(message_id: str) -> Call:
     return Call("POST", f"/received/{_part(message_id)}/confirm")
+
+
+def act(path: str, message_id: str, action: str, reason: str) -> Call:
+    return Call("POST", f"/{path}/{_part(message_id)}/{action}", json={"reason": reason})
+
+
+def pause(kind: str, value: str, reason: str) -> Call:
+    return Call("POST", "/holds", json={"kind": kind, "value": value, "reason": reason})
+
+
+def resume(kind: str, value: str) -> Call:
+    return Call("DELETE", "/holds", {"kind": kind, "value": value})
+
+
+def maintenance(on: bool, reason: str) -> Call:
+    return Call("PUT", "/maintenance", json={"on": on, "reason": reason})
 
 
 def about(message_id: str, what: str, side: str) -> Call:

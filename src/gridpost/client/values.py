@@ -33,6 +33,9 @@ class Message:
     generated: str
     changed_at: datetime
     expires_at: datetime
+    resend_of: str
+    """The FAILED message that this one repeats; empty: none."""
+    resent_as: tuple[str, ...]
     raw: dict[str, Any]
 
     @classmethod
@@ -53,6 +56,8 @@ class Message:
             form["generated"],
             datetime.fromisoformat(form["changedAt"]),
             datetime.fromisoformat(form["expiresAt"]),
+            form.get("resendOf", ""),
+            tuple(form.get("resentAs", ())),
             form,
         )
 
@@ -77,6 +82,10 @@ class Received:
             None if content is None else b64decode(content),
             form["remaining"],
         )
+
+
+class BadDocument(Exception):
+    """An application says of a received document: it is at fault, and would be the next time too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,34 @@ class Explained:
     def read(cls, form: dict[str, Any]) -> Explained:
         steps = tuple((s["step"], s["good"], s["text"]) for s in form["steps"])
         return cls(form["explanation"], form["mustAct"], steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What an operator has paused; `kind` is partner, type, channel or maintenance."""
+
+    kind: str
+    value: str
+    by: str
+    since: datetime
+    reason: str
+
+    @classmethod
+    def read(cls, form: dict[str, Any]) -> Hold:
+        since = datetime.fromisoformat(form["since"])
+        return cls(form["kind"], form["value"], form["by"], since, form["reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A received document that a check held back, and why."""
+
+    message: Message
+    reason: str
+
+    @classmethod
+    def read(cls, form: dict[str, Any]) -> HeldBack:
+        return cls(Message.read(form), form["reason"])
 
 
 @dataclass(frozen=True, slots=True)

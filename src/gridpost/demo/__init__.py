@@ -1,6 +1,6 @@
-"""The exchange that `gridpost demo` shows, with the real parts and none that only look like them."""
+"""`gridpost demo`: a whole network on this machine, every component a process of its own."""
 
-from gridpost.demo.exchange import run_demo
 from gridpost.demo.result import DemoResult
+from gridpost.demo.run import run_demo
 
 __all__ = ["DemoResult", "run_demo"]

@@ -1,191 +1,246 @@
-"""One exchange from a document to its verified proof, between two endpoints in this process.
-
-Core, wire formats, seal, keys and stores are those of the product. What stands in for the network
-is `InProcessPost`: it applies the broker's rules and carries the same bytes that AMQP would carry.
-"""
+"""Documents in all directions on all channels, followed until RECEIVED, and their proofs verified."""
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from types import TracebackType
 
-from rich.table import Table
-
-from gridpost.core.amqp_access import BrokerAccess
-from gridpost.core.delivery import Side, Status
-from gridpost.core.identifiers import ComponentCode, MessageId
-from gridpost.core.message_path import Restriction, Route
+from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.network import NetworkFiles, Placed
+from gridpost.assembly.network.write import APPLICATION
+from gridpost.client import AsyncEndpoint
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.demo.network import (
-    BROKER,
-    NORTHGRID,
-    PARTIES,
-    SOUTHPOWER,
-    Network,
-    SystemClock,
-    build_network,
+from gridpost.demo.channels import (
+    AmqpChannel,
+    Channel,
+    FolderChannel,
+    JsonChannel,
+    SoapChannel,
 )
-from gridpost.demo.result import DemoResult
-from gridpost.services.endpoint.arrival import Arrival
-from gridpost.services.endpoint.context import EndpointContext
-from gridpost.services.endpoint.enquiry import Enquiry
-from gridpost.services.endpoint.evidence import Evidence
-from gridpost.services.endpoint.handover import Handover
-from gridpost.services.endpoint.submission import Document, Submission
-from gridpost.services.endpoint.transfer import Transfer
-from gridpost.stores.sqlite import SqliteStore
-from gridpost.wire.amqp.sections import split
-from gridpost.wire.mades.amqp_message import read_fields
-from gridpost.wire.seal.proof import Verdict, verify_proof
+from gridpost.wire.proof_file import decode
+from gridpost.wire.seal.proof import verify_proof
 
-MESSAGE_TYPE = "A01-SCHEDULE"
+PATH_SECONDS, RECEIVED_SECONDS = 30.0, 60.0
+FINAL = frozenset({"RECEIVED", "FAILED"})
 DOCUMENT = """<?xml version="1.0" encoding="UTF-8"?>
-<Schedule><Party>{party}</Party><Number>{number}</Number><Quantity unit="MW">125</Quantity></Schedule>
+<Demonstration>
+  <from>{sender}</from>
+  <to>{receiver}</to>
+  <number>{number}</number>
+  <quantity unit="MW">{quantity}</quantity>
+</Demonstration>
 """
-
-Say = Callable[..., None]
-
-
-class InProcessPost:
-    """Carries messages between the endpoints of one process, by the rules of a broker."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._access = BrokerAccess(Restriction())
-        self.arrivals: dict[ComponentCode, Arrival] = {}
-
-    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
-        if route.broker != BROKER:
-            raise Refusal(Rule.BROKER_UNKNOWN, f"there is no way {route} in this demonstration")
-        fields = read_fields(split(data))
-        self._access.produce(
-            self._network.directory,
-            fields.sender_code,
-            receiver,
-            sender_code=fields.sender_code,
-            receiver_code=fields.receiver_code,
-            subject=fields.subject,
-            at=SystemClock().now(),
-        )
-        await self.arrivals[receiver].arrive(data, route)
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
-    submission: Submission
-    handover: Handover
-    transfer: Transfer
-    enquiry: Enquiry
-    evidence: Evidence
+class Delivery:
+    """One document of the demonstration, and what became of it."""
+
+    channel: str
+    sender: str
+    receiver: str
+    message_type: str
+    message_id: str
+    route: str
+    status: str
+    milliseconds: float
+    """From the call that sent it until the sending application heard of RECEIVED."""
+    proven: bool
 
 
-def run_demo(*, once: bool, messages: int, home: Path | None, say: Say) -> DemoResult:
-    """Exchange `messages` documents each way. There is nothing to stay up for in one process."""
-    if home is None:
-        with tempfile.TemporaryDirectory(prefix="gridpost-demo-") as folder:
-            return asyncio.run(_exchange(messages, Path(folder), say))
-    if home.exists() and any(home.iterdir()):
-        raise Refusal(
-            Rule.USAGE,
-            f"{home} is not empty",
-            "name a folder that is new or empty: the demonstration makes its keys there",
-        )
-    return asyncio.run(_exchange(messages, home, say))
+class Follower:
+    """Hears the status of every message that one endpoint sends, by its events."""
+
+    def __init__(self, api: AsyncEndpoint) -> None:
+        self._api = api
+        self._heard: dict[str, tuple[str, float]] = {}
+        self._news = asyncio.Condition()
+        self._arrived: dict[str, asyncio.Event] = {}
+        self._labels: dict[str, str] = {}
+
+    async def listen(self) -> None:
+        while True:
+            async for event in self._api.events():
+                async with self._news:
+                    message_id = str(event.data["messageID"])
+                    if event.name == "status":
+                        self._heard[message_id] = (str(event.data["status"]), time.monotonic())
+                        self._labels[str(event.data["baMessageID"])] = message_id
+                    elif event.data["messageType"] in self._arrived:
+                        self._arrived[event.data["messageType"]].set()
+                    self._news.notify_all()
+
+    def arrived_for(self, channel: type[Channel]) -> asyncio.Event:
+        """Set when a document of this channel's message-type waits for an application."""
+        return self._arrived.setdefault(channel.message_type, asyncio.Event())
+
+    async def find(self, ba_message_id: str) -> str:
+        """The message ID of a document that was handed over without an answer."""
+        async with asyncio.timeout(RECEIVED_SECONDS), self._news:
+            await self._news.wait_for(lambda: ba_message_id in self._labels)
+            return self._labels[ba_message_id]
+
+    async def until(
+        self, message_id: str, wanted: Iterable[str], seconds: float
+    ) -> tuple[str, float]:
+        """Status and moment; the last status that was heard of when the time is over."""
+
+        def known() -> tuple[str, float]:
+            return self._heard.get(message_id, ("ACCEPTED", time.monotonic()))
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._news:
+                await self._news.wait_for(lambda: known()[0] in wanted)
+        return known()
 
 
-async def _exchange(messages: int, home: Path, say: Say) -> DemoResult:
-    started = time.monotonic()
-    say("Making a root CA, a directory, a broker and two endpoints …")
-    network = build_network(home, SystemClock().now())
-    async with AsyncExitStack() as stack:
-        parties = await _open(network, home, stack)
-        sent: list[tuple[ComponentCode, MessageId]] = []
-        for number in range(1, messages + 1):
-            for sender, receiver in ((NORTHGRID, SOUTHPOWER), (SOUTHPOWER, NORTHGRID)):
-                text = DOCUMENT.format(party=sender, number=number)
-                message_id = await parties[sender].submission.send(
-                    "demo", Document(receiver, MESSAGE_TYPE, text.encode(), f"DOC-{number}")
+class Exchange:
+    """The applications of all parties."""
+
+    def __init__(self, files: NetworkFiles) -> None:
+        self._files = files
+        self._apis: dict[str, AsyncEndpoint] = {}
+        self._followers: dict[str, Follower] = {}
+        self._channels: dict[str, tuple[Channel, ...]] = {}
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Exchange:
+        for placed in self._files.endpoints:
+            api = await self._stack.enter_async_context(_api(self._files, placed))
+            self._apis[placed.code] = api
+            follower = self._followers[placed.code] = Follower(api)
+            address = f"http://127.0.0.1:{placed.ports['api']}"
+            password = self._files.password(placed).read_text(encoding="ascii").strip()
+            amqp = AmqpChannel(placed.ports["amqp"], APPLICATION, password)
+            self._channels[placed.code] = (
+                SoapChannel(address, APPLICATION, password, follower.arrived_for(SoapChannel)),
+                FolderChannel(placed.folder / "folders", follower.find),
+                await self._stack.enter_async_context(amqp),
+                JsonChannel(api, follower.arrived_for(JsonChannel)),
+            )
+        # One that fails ends the demonstration with its reason.
+        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._tasks = [group.create_task(f.listen()) for f in self._followers.values()]
+        self._tasks += [
+            group.create_task(channel.receive())
+            for channels in self._channels.values()
+            for channel in channels
+        ]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        for task in self._tasks:
+            task.cancel()
+        return await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        codes = list(self._apis)
+        return [(sender, receiver) for sender in codes for receiver in codes if sender != receiver]
+
+    def count(self, messages: int) -> int:
+        return sum(messages * len(self._channels[sender]) for sender, _ in self.pairs)
+
+    async def find_ways(self, found: Callable[[str], None]) -> None:
+        """503 cl. 5.12: a tracing message each way, repeated until the directory copies agree."""
+
+        async def one(sender: str, receiver: str) -> None:
+            deadline = time.monotonic() + PATH_SECONDS
+            while True:
+                try:
+                    message_id = await self._apis[sender].test(receiver, "CONNECTIVITY")
+                    break
+                except Refusal:
+                    if time.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(0.2)
+            remaining = max(1.0, deadline - time.monotonic())
+            status, _ = await self._followers[sender].until(
+                message_id, {"DELIVERED", "FAILED"}, remaining
+            )
+            if status != "DELIVERED":
+                raise Refusal(
+                    Rule.INTERNAL,
+                    f"the connectivity test from {sender} to {receiver} is {status}",
+                    (await self._apis[sender].explain(message_id)).summary,
                 )
-                sent.append((sender, message_id))
-        await _carry(parties)
-        for party in parties.values():
-            while (waiting := (await party.handover.receive(MESSAGE_TYPE)).entry) is not None:
-                await party.handover.confirm(waiting.message_id)
-        await _carry(parties)
-        verdicts = {}
-        statuses = {}
-        for sender, message_id in sent:
-            statuses[message_id] = await parties[sender].enquiry.status(message_id)
-            proof = await parties[sender].evidence.of_sent(message_id)
-            verdicts[message_id] = verify_proof(proof, [network.root])
-        await _show(parties, sent[0], verdicts[sent[0][1]], say)
-    received = sum(status is Status.RECEIVED for status in statuses.values())
-    verified = sum(v.origin.proven and v.receipt.proven for v in verdicts.values())
-    seconds = round(time.monotonic() - started, 3)
-    say(
-        f"{received} of {len(sent)} documents RECEIVED, {verified} proofs verified, in {seconds} s."
-    )
-    return DemoResult(
-        sent=len(sent),
-        received=received,
-        failed=len(sent) - min(received, verified),
-        proofs_verified=verified,
-        by_channel={"in-process": len(sent)},
-        seconds=seconds,
-    )
+            found(f"{sender} -> {receiver}")
 
+        async with asyncio.TaskGroup() as group:
+            for sender, receiver in self.pairs:
+                group.create_task(one(sender, receiver))
 
-async def _open(network: Network, home: Path, stack: AsyncExitStack) -> dict[ComponentCode, Party]:
-    post = InProcessPost(network)
-    parties = {}
-    for code in PARTIES:
-        store = SqliteStore.open(home / code / "store", code)
-        stack.push_async_callback(store.close)
-        context = EndpointContext(
-            code, store, network.keyrings[code], SystemClock(), lambda: network.directory
+    async def run(self, messages: int, done: Callable[[Delivery], None]) -> list[Delivery]:
+        roots = read_certificates(self._files.root)
+        results: list[Delivery] = []
+        limit = asyncio.Semaphore(64)
+
+        async def one(channel: Channel, sender: str, receiver: str, number: int) -> None:
+            async with limit:
+                delivery = await self._deliver(channel, sender, receiver, number, roots)
+            results.append(delivery)
+            done(delivery)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(1, messages + 1):
+                for sender, receiver in self.pairs:
+                    for channel in self._channels[sender]:
+                        group.create_task(one(channel, sender, receiver, number))
+        return results
+
+    async def _deliver(
+        self, channel: Channel, sender: str, receiver: str, number: int, roots: tuple[bytes, ...]
+    ) -> Delivery:
+        document = DOCUMENT.format(
+            sender=sender, receiver=receiver, number=number, quantity=100 + number
+        ).encode()
+        label = f"{channel.name}-{number}-{time.time_ns()}"
+        started = time.monotonic()
+        message_id = await channel.send(receiver, document, label)
+        _, at = await self._followers[sender].until(message_id, FINAL, RECEIVED_SECONDS)
+        api = self._apis[sender]
+        message = await api.status(message_id)
+        proven = False
+        if message.status == "RECEIVED":
+            verdict = verify_proof(decode(await api.proof(message_id)).proof, roots)
+            proven = verdict.origin.proven and verdict.receipt.proven
+        return Delivery(
+            channel.name,
+            sender,
+            receiver,
+            channel.message_type,
+            message_id,
+            message.route,
+            message.status,
+            round((at - started) * 1000, 1),
+            proven,
         )
-        post.arrivals[code] = Arrival(context)
-        parties[code] = Party(
-            Submission(context),
-            Handover(context),
-            Transfer(context, post),
-            Enquiry(context),
-            Evidence(context),
-        )
-    return parties
+
+    async def explain(self, delivery: Delivery) -> str:
+        return (await self._apis[delivery.sender].explain(delivery.message_id)).summary
 
 
-async def _carry(parties: dict[ComponentCode, Party]) -> None:
-    """Until nobody has anything left to send."""
-    while any([await party.transfer.round() for party in parties.values()]):
-        pass
+def by_channel(deliveries: Iterable[Delivery]) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for delivery in deliveries:
+        counts[delivery.channel] = counts.get(delivery.channel, 0) + (delivery.status == "RECEIVED")
+    return counts
 
 
-async def _show(
-    parties: dict[ComponentCode, Party],
-    first: tuple[ComponentCode, MessageId],
-    verdict: Verdict,
-    say: Say,
-) -> None:
-    sender, message_id = first
-    table = Table(title=f"Trace of {message_id}", title_justify="left")
-    for heading in ("time (UTC)", "at", "event", "state", "detail"):
-        table.add_column(heading)
-    receiver = next(code for code in PARTIES if code != sender)
-    lines = [
-        (code, line)
-        for code, side in ((sender, Side.SENT), (receiver, Side.RECEIVED))
-        for line in await parties[code].enquiry.trace(side, message_id)
-    ]
-    for code, line in sorted(lines, key=lambda pair: pair[1].at):
-        moment = f"{line.at:%H:%M:%S.%f}"[:-3]
-        table.add_row(moment, code, line.event, line.state, line.detail)
-    say(table)
-    say(f"Origin:  {verdict.origin.standing.value}, signed by {verdict.origin.party}")
-    say(f"Receipt: {verdict.receipt.standing.value}, signed by {verdict.receipt.party}")
-    say(f"Digest:  SHA-512 {verdict.digest.hex()[:32]}…")
+def _api(files: NetworkFiles, placed: Placed) -> AsyncEndpoint:
+    password = files.password(placed)
+    return AsyncEndpoint(
+        f"http://127.0.0.1:{placed.ports['api']}",
+        user=APPLICATION,
+        password=password.read_text(encoding="ascii").strip(),
+    )

@@ -15,6 +15,8 @@ class DemoResult:
     proofs_verified: int
     by_channel: Mapping[str, int]
     seconds: float
+    key_figures: Mapping[str, Any] | None = None
+    """What the pipeline made of all journals; None where it did not run."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

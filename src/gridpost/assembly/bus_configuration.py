@@ -1,0 +1,205 @@
+"""The configuration file of a bus: contexts, nouns, service levels, and where RabbitMQ is."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from lxml import etree
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from gridpost.assembly.configuration import Configuration, Period, Port, read_configuration
+from gridpost.assembly.directory_configuration import is_loopback
+from gridpost.core.envelope_exchange import Guard
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.settings import BusSettings, Names, NounRules, Sla
+from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
+from gridpost.wire.envelope import Reading
+from gridpost.wire.xml import Schema, XmlLimits
+
+MIB = 1024 * 1024
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,60}$")]
+Count = Annotated[int, Field(ge=1)]
+
+# Classes of the CIM that people use as nouns by mistake (61968-100 cl. 7).
+_CLASSES = frozenset(
+    {"Meter", "Switch", "Breaker", "UsagePoint", "EndDevice", "MeterReading", "EndDeviceControl",
+     "EndDeviceEvent", "Customer", "Asset", "WorkOrder", "Outage"}
+)  # fmt: skip
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BusRabbitmqSection(_Section):
+    urls: Annotated[tuple[str, ...], Field(min_length=1)]
+    virtual_host: str = "/"
+    user: str = ""
+    """Without a user the certificate says who we are."""
+    password: SecretStr | None = None
+    roots: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    heartbeat: Annotated[int, Field(ge=5, le=60)] = 30
+
+    def client(self) -> Amqp091Client:
+        tls = None
+        if self.roots is not None:
+            tls = Amqp091Tls(self.roots, self.certificate, self.key).context
+        return Amqp091Client(
+            self.urls,
+            virtual_host=self.virtual_host,
+            tls=tls,
+            user=self.user,
+            password="" if self.password is None else self.password.get_secret_value(),
+            heartbeat=self.heartbeat,
+            name="gridpost bus",
+        )
+
+
+class NounSection(_Section):
+    name: Name
+    xsd: Path | None = None
+    """Without one, payloads are passed on unlooked at."""
+    journal_content: bool = False
+
+    @model_validator(mode="after")
+    def _no_class(self) -> NounSection:
+        if self.name in _CLASSES:
+            raise ValueError(f"'{self.name}' is a class of the CIM; a noun is another word")
+        return self
+
+
+class SlaSection(_Section):
+    verb: str = "*"
+    noun: str = "*"
+    within: Period = timedelta(seconds=30)
+    percent: Annotated[float, Field(gt=0, le=100)] = 95.0
+
+
+class NamesSection(_Section):
+    requests: str = Names().requests
+    events: str = Names().events
+    dead: str = Names().dead
+
+
+class GuardSection(_Section):
+    revisions: frozenset[str] = frozenset()
+    user_required: bool = False
+    replay_required: bool = False
+    replay_window: Period = timedelta(minutes=10)
+    nonces_kept: Period = timedelta(days=1)
+
+
+class BusLimitsSection(_Section):
+    message_bytes: Count = 16 * MIB
+    prefetch: Count = 64
+    deliveries: Count = 5
+    """How often a message is tried that takes its process with it."""
+
+
+class BusOperationsSection(_Section):
+    host: str = "127.0.0.1"
+    port: Port = 8491
+
+    @model_validator(mode="after")
+    def _guarded(self) -> BusOperationsSection:
+        if not is_loopback(self.host):
+            raise ValueError("operations.host must be a loopback address")
+        return self
+
+
+class BusConfiguration(Configuration):
+    """`gridpost bus run --config FILE`."""
+
+    model_config = SettingsConfigDict(env_prefix="GRIDPOST_BUS_")
+
+    component: Literal["bus"]
+    code: Name
+    """The Source of what the bus itself writes."""
+    home: Path
+    contexts: Annotated[tuple[Name, ...], Field(min_length=1)]
+    zone: str = "UTC"
+    peer_zone: str = ""
+    """Of peers whose times have no offset; empty: such times are refused."""
+    rabbitmq: BusRabbitmqSection
+    queue_type: Literal["quorum", "classic"] = "quorum"
+    reference_handlers: bool = True
+    """MeterReadings and EndDeviceControls, kept in the store of the bus."""
+    handlers: tuple[str, ...] = ()
+    """Python modules with a function `register(service)`."""
+    nouns: tuple[NounSection, ...] = ()
+    slas: tuple[SlaSection, ...] = ()
+    names: NamesSection = NamesSection()
+    guard: GuardSection = GuardSection()
+    limits: BusLimitsSection = BusLimitsSection()
+    operations: BusOperationsSection = BusOperationsSection()
+
+    def settings(self) -> BusSettings:
+        contexts = frozenset(self.contexts)
+        guard = self.guard
+        limits = XmlLimits(max_bytes=self.limits.message_bytes)
+        return BusSettings(
+            name=self.code,
+            contexts=contexts,
+            guard=Guard(
+                contexts,
+                guard.revisions,
+                guard.user_required,
+                guard.replay_required,
+                guard.replay_window,
+                guard.nonces_kept,
+            ),
+            names=Names(self.names.requests, self.names.events, self.names.dead),
+            slas={(s.verb, s.noun): Sla(s.within, s.percent) for s in self.slas},
+            nouns={n.name: NounRules(noun_schema(n), n.journal_content) for n in self.nouns},
+            reading=Reading(limits, ZoneInfo(self.peer_zone) if self.peer_zone else None),
+            zone=UTC if self.zone == "UTC" else ZoneInfo(self.zone),
+            prefetch=self.limits.prefetch,
+            queue_type=self.queue_type,
+            delivery_limit=self.limits.deliveries,
+            remember=max(guard.nonces_kept, timedelta(days=1)) + guard.replay_window,
+            max_bytes=self.limits.message_bytes,
+        )
+
+
+def noun_schema(noun: NounSection) -> Schema | None:
+    """The noun's XSD; it must define an element of that name (61968-100 cl. 7)."""
+    if noun.xsd is None:
+        return None
+    try:
+        tree = etree.parse(noun.xsd, etree.XMLParser(resolve_entities=False, no_network=True))
+        schema = Schema(noun.xsd.name, tree.getroot())
+    except (OSError, etree.XMLSyntaxError, etree.XMLSchemaParseError) as error:
+        raise Refusal(Rule.USAGE, f"{noun.xsd}: not a usable XSD: {error}") from None
+    found = {e.get("name") for e in tree.getroot().iterchildren("{*}element")}
+    if noun.name not in found:
+        raise Refusal(Rule.USAGE, f"{noun.xsd} defines no element '{noun.name}'")
+    return schema
+
+
+def read_bus_configuration(file: Path) -> BusConfiguration:
+    """Relative paths in the file count from its folder."""
+    configuration = read_configuration(file, BusConfiguration)
+    folder = file.resolve().parent
+    rabbitmq = configuration.rabbitmq
+    found = {
+        name: folder / path
+        for name in ("roots", "certificate", "key")
+        if (path := getattr(rabbitmq, name)) is not None
+    }
+    nouns = tuple(
+        noun if noun.xsd is None else noun.model_copy(update={"xsd": folder / noun.xsd})
+        for noun in configuration.nouns
+    )
+    return configuration.model_copy(
+        update={
+            "home": folder / configuration.home,
+            "rabbitmq": rabbitmq.model_copy(update=found),
+            "nouns": nouns,
+        }
+    )

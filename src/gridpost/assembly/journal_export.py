@@ -1,0 +1,84 @@
+"""The exporter of a component's journal: which store, which landing folder, when it looks again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+from watchfiles import watch
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.configuration import read_toml
+from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.segments.export import Export, Exporter, lower_priority
+from gridpost.stores.segments.landing import Landing
+
+
+class JournalExporter(Protocol):
+    def run(self) -> list[Export]:
+        """Everything that is committed now: one result for each journal of the component."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """What `gridpost journal export` was asked to do."""
+
+    exporter: JournalExporter
+    watched: Path | None
+    """The store whose changes the kernel tells; None: a database elsewhere."""
+
+    def once(self) -> list[Export]:
+        return self.exporter.run()
+
+    def follow(self, interval: timedelta, stop: threading.Event) -> Iterator[list[Export]]:
+        """After each change of the store, at most once in an interval."""
+        yield self.exporter.run()
+        last = time.monotonic()
+        seconds = interval.total_seconds()
+        for _ in self._changes(seconds, stop):
+            if stop.wait(max(0.0, last + seconds - time.monotonic())):
+                break
+            last = time.monotonic()
+            done = self.exporter.run()
+            if any(one.segments for one in done):
+                yield done
+        yield self.exporter.run()
+
+    def _changes(self, seconds: float, stop: threading.Event) -> Iterator[object]:
+        if self.watched is not None:
+            # Commits append to the write-ahead log.
+            yield from watch(
+                self.watched, stop_event=stop, recursive=False, step=200, raise_interrupt=False
+            )
+        while self.watched is None and not stop.wait(seconds):
+            yield None
+
+
+def export_job(file: Path, landing: Path | None, rows: int) -> ExportJob:
+    """By the keys `home` and `store` every component says where its journal is."""
+    content = read_toml(file)
+    home = content.get("home")
+    if not isinstance(home, str) or not isinstance(content.get("component"), str):
+        raise Refusal(Rule.USAGE, f"{file}: not the configuration of a component")
+    folder = file.resolve().parent / home
+    lower_priority()
+    target = Landing(landing or folder / "landing")
+    now = SystemClock().now
+    if content.get("store") == "postgres" and isinstance(content.get("postgres"), dict):
+        from gridpost.stores.segments.postgres import PostgresExporter
+
+        try:
+            section = PostgresSection(**content["postgres"]).beside(file.resolve().parent)
+        except ValidationError as error:
+            raise Refusal(Rule.USAGE, f"{file}: postgres: {error.errors()[0]['msg']}") from None
+        return ExportJob(PostgresExporter(section.settings(), target, now, rows), None)
+    store = folder / "store"
+    return ExportJob(Exporter(store, target, now, rows), store)

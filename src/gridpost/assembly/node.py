@@ -1,0 +1,216 @@
+"""A MADES 1.1 node from its configuration: which classes meet, in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.directory_keys import DirectoryKeys
+from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
+from gridpost.assembly.spool import spooling
+from gridpost.core.certificate import Certificate, CertificateKind
+from gridpost.core.identifiers import component_code
+from gridpost.core.node import NODE_MVERSION, LocalState
+from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.component_directory.authority import Authority
+from gridpost.services.directory_client.node_soap import NodeSoapClient
+from gridpost.services.node.administration import Certify, NodeAdministration
+from gridpost.services.node.archive import Archive
+from gridpost.services.node.authentication import Authentication
+from gridpost.services.node.directory import NodeDirectory
+from gridpost.services.node.messaging import Messaging
+from gridpost.services.node.operations import NodeOperations
+from gridpost.services.node.soap_api import NodeSoapApi
+from gridpost.services.node.synchroniser import NodeSynchroniser
+from gridpost.services.node.upkeep import NodeUpkeep
+from gridpost.services.operations.app import operations_app
+from gridpost.stores.sqlite.node_store import SqliteNodeStore
+from gridpost.transports.https import ClientTls, HttpsClient, Limits, ServerTls, serve
+from gridpost.transports.loopback import serve_loopback
+from gridpost.wire.x509 import Validity, issue, read_certificate
+
+log = structlog.get_logger(__name__)
+
+MVERSION_NOTE = "mversion"
+
+
+@dataclass
+class RunningNode:
+    """What tests and the command line see of a node that serves."""
+
+    port: int
+    operations_port: int
+    directory: NodeDirectory
+    synchroniser: NodeSynchroniser
+    upkeep: NodeUpkeep
+    administration: NodeAdministration
+    store: SqliteNodeStore
+    api: NodeSoapApi
+
+
+@asynccontextmanager
+async def running_node(
+    configuration: NodeConfiguration,
+    *,
+    clock: Clock | None = None,
+    mversion: int = NODE_MVERSION,
+) -> AsyncIterator[RunningNode]:
+    """Serves until the block ends. `mversion` lets tests be a node of another time."""
+    clock = clock or SystemClock()
+    keys = DirectoryKeys(configuration)
+    if not keys.authorities:
+        raise Refusal(
+            Rule.USAGE,
+            "there is no INTEGRATED CA yet: run 'gridpost node init', have the request signed "
+            "with 'gridpost ca sign' and import the certificate",
+        )
+    settings = configuration.settings(mversion)
+    async with AsyncExitStack() as stack:
+        store = await asyncio.to_thread(
+            SqliteNodeStore.open, configuration.home / "store", configuration.code
+        )
+        stack.push_async_callback(store.close)
+        await _say_version(store, mversion)
+        authority = Authority(keys.issuers(), configuration.directory.certificate_validity)
+        await keys.renew_own(authority, clock.now(), configuration.directory.renewal)
+        credentials = keys.credentials(clock.now)
+        directory = NodeDirectory(store, clock, settings)
+        await directory.load(keys.own)
+        authentication = Authentication(directory, clock, settings.token_validity)
+        operations = NodeOperations(
+            clock, directory, authentication, Messaging(store, clock, directory)
+        )
+        api = NodeSoapApi(
+            operations, settings, store, clock, spooling(configuration.home / "incoming")
+        )
+        client = NodeSoapClient(
+            HttpsClient(ClientTls(credentials), proxy=configuration.directory.proxy)
+        )
+        synchroniser = NodeSynchroniser(store, clock, directory, client)
+        upkeep = NodeUpkeep(store, clock, settings)
+        administration = NodeAdministration(
+            store, clock, directory, synchroniser, upkeep,
+            Archive(store, clock, configuration.home / "archive"),
+            _certifier(authority, clock), _external,
+        )  # fmt: skip
+        server = await stack.enter_async_context(
+            serve(
+                api,
+                configuration.server.host,
+                configuration.server.port,
+                ServerTls(credentials),
+                Limits(
+                    max_connections=configuration.server.max_connections,
+                    max_body=configuration.transfers.max_request,
+                    body_seconds=300.0,
+                ),
+                clock=clock.now,
+            )
+        )
+        registry, measure = _figures(store, api)
+        operations_port = await stack.enter_async_context(
+            serve_loopback(
+                operations_app(
+                    administration.health,
+                    registry,
+                    measure,
+                    administration.views(),
+                    administration.actions(),
+                ),
+                configuration.operations.host,
+                configuration.operations.port,
+            )
+        )
+        for work in (synchroniser.run(), upkeep.run()):
+            stack.push_async_callback(_ended, asyncio.create_task(work))
+        log.info("listening", port=server.port, operations_port=operations_port)
+        yield RunningNode(
+            server.port,
+            operations_port,
+            directory,
+            synchroniser,
+            upkeep,
+            administration,
+            store,
+            api,
+        )
+        log.info("stopping")
+
+
+async def run_node(file: Path) -> None:
+    """`gridpost node run`: until SIGTERM or SIGINT asks for an orderly stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running_node(read_node_configuration(file)):
+        await stop.wait()
+
+
+async def _say_version(store: SqliteNodeStore, mversion: int) -> None:
+    """Cl. 4.2.2: after another version nobody is known; tokens never outlive a process."""
+    before = await store.read(lambda unit: unit.note(MVERSION_NOTE))
+    if before and before != str(mversion):
+        log.info("another MADES version: all endpoints ask anew", before=before, after=mversion)
+    await store.run(lambda unit: unit.set_note(MVERSION_NOTE, str(mversion)))
+
+
+def _certifier(authority: Authority, clock: Clock) -> Certify:
+    async def certify(code: str, kind: CertificateKind, spki: bytes) -> Certificate:
+        now = clock.now()
+        issuer = authority.current(now)
+        der = await asyncio.to_thread(
+            issue, kind, component_code(code), spki, issuer,
+            Validity.starting(now, authority.validity),
+        )  # fmt: skip
+        return read_certificate(der, kind)
+
+    return certify
+
+
+def _external(der: bytes, kind: CertificateKind, at: datetime) -> Certificate:
+    found = read_certificate(der, kind)
+    if found.not_after <= at:
+        raise Refusal(Rule.CERTIFICATE_EXPIRED, f"'{found.certificate_id}' has expired")
+    return found
+
+
+def _figures(
+    store: SqliteNodeStore, api: NodeSoapApi
+) -> tuple[CollectorRegistry, Callable[[], Awaitable[None]]]:
+    registry = CollectorRegistry()
+    messages = Gauge(
+        "gridpost_node_messages", "Messages in the box, by state.", ["state"], registry=registry
+    )
+    requests = Gauge(
+        "gridpost_node_requests",
+        "Requests since the start, by operation and outcome.",
+        ["operation", "outcome"],
+        registry=registry,
+    )
+
+    async def measure() -> None:
+        counts = await store.read(lambda unit: unit.counts())
+        for state in LocalState:
+            messages.labels(state.value).set(counts.get(state, 0))
+        for (operation, outcome), count in api.counts.items():
+            requests.labels(operation, outcome).set(count)
+
+    return registry, measure
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

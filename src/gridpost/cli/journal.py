@@ -1,0 +1,86 @@
+"""`gridpost journal`: a component's journal as Parquet segments for the pipeline."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gridpost.stores.segments.export import Export
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The journal of a component.")
+
+
+@app.callback()
+def journal() -> None:
+    """The journal of a component."""
+
+
+@app.command()
+def export(
+    config: Annotated[Path, typer.Option("--config", help="Configuration of the component.")],
+    landing: Annotated[
+        Path | None, typer.Option("--landing", help="Landing folder; default: landing in its home.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until stopped, after each change.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between segments when following.")
+    ] = 10.0,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of one segment.")] = 250_000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
+    ] = False,
+) -> None:
+    """Write what is new in the journal into immutable segments."""
+    from gridpost.assembly.journal_export import export_job
+
+    job = export_job(config, landing, rows)
+    if not follow:
+        done = job.once()
+        typer.echo(json.dumps(_sum({}, done)) if as_json else _sentences(done))
+        return
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    total: dict[str, Any] = {}
+    for done in job.follow(timedelta(seconds=interval), stop):
+        total = _sum(total, done)
+        if not as_json and any(run.segments for run in done):
+            typer.echo(_sentences(done))
+    if as_json:
+        typer.echo(json.dumps(total))
+
+
+def _sum(known: dict[str, Any], runs: list[Export]) -> dict[str, Any]:
+    """All journals of the component together, with what was done before."""
+    return {
+        "component": runs[0].identity.component if runs else known.get("component", ""),
+        "instances": sorted(
+            {*known.get("instances", ()), *(run.identity.instance for run in runs)}
+        ),
+        "segments": known.get("segments", 0) + sum(len(run.segments) for run in runs),
+        "rows": known.get("rows", 0) + sum(run.rows for run in runs),
+        "lost": [*known.get("lost", ()), *(list(gap) for run in runs for gap in run.lost)],
+        "cpu_seconds": round(
+            known.get("cpu_seconds", 0.0) + sum(run.cpu_seconds for run in runs), 6
+        ),
+    }
+
+
+def _sentences(runs: list[Export]) -> str:
+    return "\n".join(map(_sentence, runs)) or "There is no journal yet."
+
+
+def _sentence(run: Export) -> str:
+    text = f"{run.identity.component}: {run.rows} rows in {len(run.segments)} segments."
+    for first, last in run.lost:
+        text += f" Rows {first} to {last} were pruned before they were exported."
+    return text
