@@ -173,9 +173,9 @@ class Running:
     process: int
 
     def cpu_seconds(self) -> float:
-        from gridpost.bench._rabbitmq import _cpu
+        from gridpost.bench._rabbitmq import cpu_seconds
 
-        return _cpu(self.process)
+        return cpu_seconds(self.process)
 
     def resident(self) -> int:
         """Octets of memory at this moment."""

@@ -1,7 +1,7 @@
-"""A private RabbitMQ node as a yardstick: its own name, folders, ports and cookie, on loopback only.
+"""A private RabbitMQ node: its own name, folders, ports and cookie, on loopback only.
 
-Debian's command on the PATH insists on the system's user and instance, so the package's own server
-script is run instead.
+Benches measure beside it, tests and the demo work with it. Debian's command on the PATH insists on
+the system's user and instance, so the package's own server script is run instead.
 """
 
 from __future__ import annotations
@@ -12,27 +12,201 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from gridpost.core.refusal import Refusal, Rule
 
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-_START_SECONDS = 90
-_PLUGINS = "[rabbitmq_amqp1_0, rabbitmq_auth_mechanism_ssl]."
+_START_SECONDS = 120
 
 
 @dataclass(frozen=True)
+class NodePlan:
+    """What a node offers. `folder` must hold chain.pem, key.pem (its own) and root.pem."""
+
+    folder: Path
+    users: Sequence[str] = ()
+    """Log in by the common name of their certificates (EXTERNAL)."""
+    virtual_hosts: Sequence[str] = ("/",)
+    permissions: Sequence[tuple[str, str, str]] | None = None
+    """(user, virtual host, pattern of names); None: every user everything everywhere."""
+    queues: Sequence[str] = ()
+    """Durable classic queues of the first virtual host."""
+    plugins: Sequence[str] = ("rabbitmq_auth_mechanism_ssl",)
+    management: bool = False
+    """The HTTP API, with TLS, for `administrator` with `password`."""
+    administrator: str = "administrator"
+    password: str = field(default_factory=lambda: uuid4().hex)
+    settings: Sequence[str] = ()
+    """More lines of rabbitmq.conf."""
+
+
 class Node:
-    port: int
-    group: int
-    """Process group: the Erlang machine and its helpers."""
+    """A node that can be stopped, killed and started again on the same ports and data."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        if not _SCRIPT.exists():
+            raise Refusal(Rule.USAGE, "rabbitmq-server is not installed: run make setup")
+        self.plan = plan
+        self.port = free_port()
+        self.management_port = free_port() if plan.management else 0
+        self._ports = (free_port(), free_port())
+        self._name = f"gridpost-{uuid4().hex[:12]}@localhost"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"amqps://localhost:{self.port}"
+
+    @property
+    def group(self) -> int:
+        """Process group: the Erlang machine and its helpers."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        folder = self.plan.folder
+        plugins = [*self.plan.plugins, *(["rabbitmq_management"] if self.plan.management else [])]
+        (folder / "enabled_plugins").write_text(f"[{', '.join(plugins)}].")
+        (folder / "definitions.json").write_text(json.dumps(self._definitions()))
+        (folder / "definitions.json").chmod(0o600)
+        (folder / "rabbitmq.conf").write_text("\n".join(self._configuration()) + "\n")
+        self._process = subprocess.Popen(
+            [str(_SCRIPT)],
+            env=self._environment(),
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """As a power failure would end it; data stay."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            _end_mapper(self.plan.folder)
 
     def cpu_seconds(self) -> float:
-        return sum(_cpu(int(entry)) for entry in os.listdir("/proc") if entry.isdigit()
-                   and _group(int(entry)) == self.group)  # fmt: skip
+        return sum(
+            cpu_seconds(int(entry))
+            for entry in os.listdir("/proc")
+            if entry.isdigit() and _session(int(entry)) == self.group
+        )
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        ports = [self.port, *([self.management_port] if self.management_port else [])]
+        while ports and time.monotonic() < deadline and self._process.poll() is None:
+            with socket.socket() as probe:
+                probe.settimeout(0.2)
+                if probe.connect_ex(("127.0.0.1", ports[0])) == 0:
+                    ports.pop(0)
+                    continue
+            time.sleep(0.1)
+        if ports:
+            raise Refusal(
+                Rule.INTERNAL, f"RabbitMQ did not start; its log is in {self.plan.folder}/log"
+            )
+
+    def _configuration(self) -> list[str]:
+        folder = self.plan.folder
+        certificates = {
+            "cacertfile": folder / "root.pem",
+            "certfile": folder / "chain.pem",
+            "keyfile": folder / "key.pem",
+        }
+        lines = [
+            "listeners.tcp = none",
+            f"listeners.ssl.1 = 127.0.0.1:{self.port}",
+            *(f"ssl_options.{key} = {value}" for key, value in certificates.items()),
+            "ssl_options.verify = verify_peer",
+            "ssl_options.fail_if_no_peer_cert = true",
+            "ssl_options.depth = 2",
+            "ssl_cert_login_from = common_name",
+            "auth_mechanisms.1 = EXTERNAL",
+            f"load_definitions = {folder}/definitions.json",
+            "log.file.level = warning",
+            # A test machine may be nearly full; what a node does then has tests of its own.
+            "disk_free_limit.absolute = 50MB",
+        ]
+        if self.plan.management:
+            lines += [
+                "management.ssl.ip = 127.0.0.1",
+                f"management.ssl.port = {self.management_port}",
+                *(f"management.ssl.{key} = {value}" for key, value in certificates.items()),
+            ]
+        return [*lines, *self.plan.settings]
+
+    def _environment(self) -> dict[str, str]:
+        folder, (distribution, mapper) = self.plan.folder, self._ports
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "RABBITMQ_NODENAME": self._name,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "ERL_EPMD_PORT": str(mapper),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def _definitions(self) -> dict[str, Any]:
+        plan = self.plan
+        permissions = plan.permissions
+        if permissions is None:
+            permissions = [(user, host, ".*") for user in plan.users for host in plan.virtual_hosts]
+        users: list[dict[str, Any]] = [
+            {"name": user, "password_hash": "", "tags": ""} for user in plan.users
+        ]
+        granted = [
+            {"user": user, "vhost": host, "configure": names, "write": names, "read": names}
+            for user, host, names in permissions
+        ]
+        if plan.management:
+            name = plan.administrator
+            users.append({"name": name, "password": plan.password, "tags": "administrator"})
+            granted += [
+                {"user": name, "vhost": host, "configure": ".*", "write": ".*", "read": ".*"}
+                for host in plan.virtual_hosts
+            ]
+        return {
+            "users": users,
+            "vhosts": [{"name": host} for host in plan.virtual_hosts],
+            "permissions": granted,
+            "queues": [
+                {"name": queue, "vhost": plan.virtual_hosts[0], "durable": True,
+                 "auto_delete": False, "arguments": {}}
+                for queue in plan.queues
+            ],
+        }  # fmt: skip
+
+
+@contextmanager
+def private_rabbitmq(plan: NodePlan) -> Iterator[Node]:
+    node = Node(plan)
+    node.start()
+    try:
+        yield node
+    finally:
+        node.kill()
 
 
 def free_port() -> int:
@@ -42,71 +216,13 @@ def free_port() -> int:
         return port
 
 
-@contextmanager
-def rabbitmq(folder: Path, queue: str, users: list[str]) -> Iterator[Node]:
-    """`folder` holds chain.pem, key.pem and root.pem; `users` log in by their certificate."""
-    if not _SCRIPT.exists():
-        raise Refusal(Rule.USAGE, "rabbitmq-server is not installed: run make setup")
-    port, name = free_port(), f"gridpost{os.getpid()}@localhost"
-    (folder / "enabled_plugins").write_text(_PLUGINS)
-    (folder / "definitions.json").write_text(_definitions(queue, users))
-    (folder / "rabbitmq.conf").write_text(
-        f"""
-listeners.tcp = none
-listeners.ssl.1 = 127.0.0.1:{port}
-ssl_options.cacertfile = {folder}/root.pem
-ssl_options.certfile = {folder}/chain.pem
-ssl_options.keyfile = {folder}/key.pem
-ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = true
-ssl_options.depth = 2
-ssl_cert_login_from = common_name
-auth_mechanisms.1 = EXTERNAL
-load_definitions = {folder}/definitions.json
-log.file.level = warning
-"""
-    )
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "RABBITMQ_NODENAME": name,
-        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-        "RABBITMQ_DIST_PORT": str(free_port()),
-        "ERL_EPMD_PORT": str(free_port()),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
-        "RABBITMQ_LOG_BASE": str(folder / "log"),
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-        "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-    }
-    process = subprocess.Popen(
-        [str(_SCRIPT)],
-        env=environment,
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def cpu_seconds(process: int) -> float:
+    """User and system time of a process; 0 when it is gone."""
     try:
-        _wait(process, port)
-        yield Node(port, process.pid)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _end_mapper(folder)
-
-
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise Refusal(Rule.INTERNAL, "RabbitMQ did not start; its log is in the folder of the bench")
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _end_mapper(folder: Path) -> None:
@@ -120,33 +236,7 @@ def _end_mapper(folder: Path) -> None:
             continue
 
 
-def _definitions(queue: str, users: list[str]) -> str:
-    return json.dumps(
-        {
-            "users": [{"name": u, "password_hash": "", "tags": ""} for u in users],
-            "vhosts": [{"name": "/"}],
-            "permissions": [
-                {"user": u, "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
-                for u in users
-            ],
-            "queues": [
-                {"name": queue, "vhost": "/", "durable": True, "auto_delete": False,
-                 "arguments": {}}
-            ],
-        }
-    )  # fmt: skip
-
-
-def _cpu(process: int) -> float:
-    """User and system time of a process, in seconds; 0 when it is gone."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _group(process: int) -> int:
+def _session(process: int) -> int:
     try:
         return os.getsid(process)
     except OSError:

@@ -19,7 +19,7 @@ from typing import Protocol
 from gridpost.bench import Measurement
 from gridpost.bench._amqp_load import Load, messages, pass_through
 from gridpost.bench._broker_site import RECEIVER, SENDER, Site, running
-from gridpost.bench._rabbitmq import rabbitmq
+from gridpost.bench._rabbitmq import NodePlan, private_rabbitmq
 
 KIB, MIB = 1024, 1024 * 1024
 ROUNDS = 3
@@ -118,7 +118,13 @@ def _theirs(site: Site) -> Iterator[Side]:
     folder.mkdir()
     for file in ("chain.pem", "key.pem", "root.pem"):
         (folder / file).write_bytes((site.folder / file).read_bytes())
-    with rabbitmq(folder, queue, [SENDER, RECEIVER]) as node:
+    plan = NodePlan(
+        folder,
+        users=[SENDER, RECEIVER],
+        queues=[queue],
+        plugins=["rabbitmq_amqp1_0", "rabbitmq_auth_mechanism_ssl"],
+    )
+    with private_rabbitmq(plan) as node:
         time.sleep(2)
         address = f"/amq/queue/{queue}"
         yield Side(

@@ -1,13 +1,13 @@
 """What a synchronisation costs a component-directory with a thousand components, and its client.
 
-Measured behind TLS: the request as the API gets it, the answer as it leaves, over the embedded
-store. The yardstick is lxml parsing the same answer.
+Measured twice: between processes, from the question of a client to its copy on the disk, with the
+memory of both; and behind TLS in this process, the request as the API gets it, the answer as it
+leaves. The yardstick is lxml parsing the same answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import resource
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,11 +20,17 @@ from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.clock import SystemClock
 from gridpost.bench import Measurement
-from gridpost.core.certificate import CertificateKind
-from gridpost.core.component import Component, ComponentType, Contact, Implementation
+from gridpost.bench._directory_site import (
+    CONTACT,
+    HOME,
+    DirectorySite,
+    entry,
+    peak_memory,
+    run_client,
+    serving,
+)
+from gridpost.bench._rabbitmq import cpu_seconds
 from gridpost.core.directory_ports import RegistryUnit
-from gridpost.core.identifiers import ComponentCode
-from gridpost.core.instant import Instant
 from gridpost.services.component_directory.api import DirectoryApi
 from gridpost.services.component_directory.authority import Authority
 from gridpost.services.component_directory.entries import Entries
@@ -43,26 +49,51 @@ from gridpost.wire.x509 import (
     Validity,
     build_root_ca,
     integrated_ca_name,
-    issue,
     issue_integrated_ca,
-    read_certificate,
 )
 
 COMPONENTS = 1000
-HOME = ComponentCode("CD-1")
-_CONTACT = Contact("Bench", "B", "b@bench.example", "1")
-_KINDS = (CertificateKind.AUTHENTICATION, CertificateKind.SIGNING, CertificateKind.ENCRYPTION)
 
 
 def measure(components: int = COMPONENTS, rounds: int = 20) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_measure(Path(folder), components, rounds))
+        between = _between_processes(Path(folder) / "site", components, rounds)
+        return asyncio.run(_measure(Path(folder), components, rounds, between))
 
 
-async def _measure(folder: Path, components: int, rounds: int) -> Measurement:
+def _between_processes(folder: Path, components: int, rounds: int) -> dict[str, float]:
+    folder.mkdir()
+    site = DirectorySite(folder, components)
+    with serving(site.file) as server:
+        site.enrol(server.port, site.certificate())
+        before = cpu_seconds(server.process)
+        # The first answer also builds the content; it is part of a full synchronisation.
+        first = run_client(folder, 0)
+        full_spent = cpu_seconds(server.process) - before
+        before = cpu_seconds(server.process)
+        again = run_client(folder, rounds)
+        spent = cpu_seconds(server.process) - before
+        figures = {
+            "full_sync_s": first["full_s"],
+            "full_sync_client_cpu_s": first["full_cpu_s"],
+            "full_sync_server_cpu_s": full_spent,
+            "full_sync_client_mb": first["peak_mb"],
+            "full_sync_server_mb": peak_memory(server.process),
+            "unchanged_sync_s": again["unchanged_s"],
+            "unchanged_sync_server_cpu_ms": spent / (rounds + 1) * 1e3,
+        }
+    # The directory's own entry is one more.
+    if first["components"] != components + 1:
+        raise RuntimeError("the copy of the client is not complete")
+    return figures
+
+
+async def _measure(
+    folder: Path, components: int, rounds: int, between: dict[str, float]
+) -> Measurement:
     at = datetime.now(UTC)
     issuer, root, spki = _authority(at)
-    entries = [_entry(f"E{n}", issuer, spki, at) for n in range(components)]
+    entries = [entry(f"E{n}", issuer, spki, at) for n in range(components)]
     store = SqliteStore.open(folder / "store", HOME)
     try:
 
@@ -96,10 +127,11 @@ async def _measure(folder: Path, components: int, rounds: int) -> Measurement:
             "full_answer_cpu_ms": full_cpu_s * 1e3,
             "client_reads_it_s": read_s,
             "unchanged_answer_cpu_ms": min(cpu for _, cpu, _ in unchanged) * 1e3,
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            **between,
         },
         ratios={
             "full_answer_of_lxml_parse": full_s / parse_s,
+            "full_sync_of_lxml_parse": between["full_sync_s"] / parse_s,
             "unchanged_of_full": min(cpu for _, cpu, _ in unchanged) / full_cpu_s,
         },
     )
@@ -118,25 +150,9 @@ def _authority(at: datetime) -> tuple[Issuer, bytes, bytes]:
     return Issuer(certificate, keys.sign_function(ca_key)), root, key
 
 
-def _entry(code: str, issuer: Issuer, spki: bytes, at: datetime) -> Component:
-    validity = Validity.starting(at, timedelta(days=100))
-    return Component(
-        ComponentCode(code),
-        ComponentType.ENDPOINT,
-        _CONTACT,
-        HOME,
-        Implementation("2"),
-        certificates=tuple(
-            read_certificate(issue(kind, code, spki, issuer, validity), kind) for kind in _KINDS
-        ),
-        created=Instant.of(at),
-        modified=Instant.of(at),
-    )
-
-
 def _api(store: SqliteStore, issuer: Issuer, root: bytes) -> tuple[DirectoryApi, Publication]:
     clock = SystemClock()
-    settings = DirectorySettings(HOME, _CONTACT, ("https://bench.example",))
+    settings = DirectorySettings(HOME, CONTACT, ("https://bench.example",))
     publication = Publication(store, clock, settings)
     authority = Authority([issuer], settings.certificate_validity)
     gatekeeper = Gatekeeper(store, clock, publication, authority, lambda: [root])

@@ -1,0 +1,75 @@
+"""A network of processes for the delivery bench: directory, broker, two endpoints with AMQP channels."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.network import NetworkFiles, NetworkPlan, Party, write_network
+from gridpost.demo.enrolment import enrol_all
+from gridpost.demo.processes import Components
+
+SENDER, RECEIVER = "BENCH-SENDER", "BENCH-RECEIVER"
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class DeliverySite:
+    def __init__(
+        self, files: NetworkFiles, components: Components, ports: Mapping[str, int]
+    ) -> None:
+        self._files = files
+        self._components = components
+        self.ports = ports
+
+    def password(self, code: str) -> str:
+        (placed,) = (p for p in self._files.endpoints if p.code == code)
+        return self._files.password(placed).read_text(encoding="utf-8").strip()
+
+    def pids(self) -> dict[str, int]:
+        found = {p.placed.code: p.pid for p in self._components.all}
+        return {code: pid for code, pid in found.items() if pid is not None} | {"load": os.getpid()}
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """User and system time of each process since it began."""
+        return {code: _cpu(pid) for code, pid in self.pids().items()}
+
+    def resident_mib(self) -> dict[str, float]:
+        return {code: _resident(pid) for code, pid in self.pids().items()}
+
+
+@asynccontextmanager
+async def delivery_site(folder: Path) -> AsyncIterator[DeliverySite]:
+    parties = tuple(Party(code, "Bench", amqp_types=("*",)) for code in (SENDER, RECEIVER))
+    plan = NetworkPlan(parties, ports=_free_port, synchronisation="1s")
+    files = write_network(folder / "network", plan, SystemClock().now())
+    ports = {placed.code: placed.ports["amqp"] for placed in files.endpoints}
+    components = Components(files)
+    try:
+        await components.directory.start()
+        await enrol_all(files, lambda code: None)
+        await components.start_others(lambda code: None)
+        yield DeliverySite(files, components, ports)
+        components.check()
+    finally:
+        await components.stop()
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,214 @@
+"""How fast the bus answers a request over RabbitMQ, beside an echo over the same broker.
+
+Bus, echo and clients are processes of their own against one private RabbitMQ with TLS and quorum
+queues. Every request has ids of its own, is checked, answered from SQL, remembered and journalled.
+Rate: clients in a closed loop. p99: both at a quarter of the echo's rate, in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from uuid import uuid4
+
+from gridpost.bench import Measurement
+from gridpost.bench._bus_echo import QUEUE
+from gridpost.bench._capacity_site import (
+    SERVICE,
+    client_name,
+    process,
+    rabbit,
+    users,
+    wait_for_line,
+    write_certificates,
+)
+from gridpost.bench._rabbitmq import Node, NodePlan
+from gridpost.core.amqp091 import Channel, Incoming, Properties
+from gridpost.envelope import ResponseMessage, Result, Sender, decode, encode
+
+CLIENTS = 50
+PREFETCH = 64
+WARM_UP, SECONDS, ROUNDS = 1.0, 5.0, 3
+NOUN = "MeterReadings"
+_COMMAND = "from gridpost.cli import main; main()"
+_TARGET = f"TESTING.REQUESTS.{NOUN}.get"
+
+
+def measure() -> Measurement:
+    folder = Path(
+        tempfile.mkdtemp(prefix="gridpost-bench-", dir=os.environ.get("GRIDPOST_BENCH_DIR"))
+    )
+    node = None
+    try:
+        write_certificates(folder)
+        node = Node(NodePlan(folder, users=users()))
+        node.start()
+        return asyncio.run(_measure(folder, node.url))
+    finally:
+        if node is not None:
+            node.kill()
+        shutil.rmtree(folder)
+
+
+class _Load:
+    """Requests that are under way on one channel."""
+
+    def __init__(self, channel: Channel, reply_to: str, target: str) -> None:
+        self._channel, self._reply_to, self._target = channel, reply_to, target
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        self._numbers = count()
+
+    def take(self, incoming: Incoming) -> None:
+        waiting = self._waiting.pop(incoming.properties.correlation_id or "", None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(incoming.body)
+
+    async def ask(self, body: bytes) -> bytes:
+        key = str(next(self._numbers))
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = answer
+        properties = Properties(reply_to=self._reply_to, correlation_id=key)
+        await self._channel.publish(body, properties, routing_key=self._target)
+        return await answer
+
+
+def _bodies() -> Callable[[], bytes]:
+    """Requests that differ in their ids alone: making them costs the client next to nothing."""
+    made = encode(
+        Sender("BENCH", "TESTING", replay_detection=False).request("get", NOUN, ids=["m1"])
+    )
+    first = made.index(b"<MessageID>") + len(b"<MessageID>")
+    head, tail = made[:first], made[first + 36 :]
+    return lambda: head + str(uuid4()).encode() + tail
+
+
+def _configuration(folder: Path, url: str) -> Path:
+    file = folder / "bus.toml"
+    file.write_text(
+        f"""component = "bus"
+code = "MDM"
+home = "bus"
+contexts = ["TESTING"]
+[rabbitmq]
+urls = ["{url}"]
+roots = "root.pem"
+certificate = "{SERVICE}.pem"
+key = "key.pem"
+[limits]
+prefetch = {PREFETCH}
+[operations]
+port = 0
+"""
+    )
+    return file
+
+
+async def _measure(folder: Path, url: str) -> Measurement:
+    configuration, body = _configuration(folder, url), _bodies()
+    rates: dict[str, list[float]] = {"echo": [], "bus": []}
+    tails: dict[str, list[float]] = {"echo": [], "bus": []}
+    paced = 0.0
+
+    async def bus(work: Callable[[_Load], Awaitable[float]]) -> float:
+        arguments = ("-c", _COMMAND, "bus", "run", "--config", str(configuration))
+        with process(folder, "bus", *arguments):
+            await asyncio.to_thread(wait_for_line, folder, "bus", "serving")
+            return await _with_load(folder, url, _TARGET, work)
+
+    async def size(load: _Load) -> float:
+        data = await load.ask(body())
+        answer = decode(data)
+        # Nobody has readings of this meter: the whole way, and a small answer.
+        if not isinstance(answer, ResponseMessage) or answer.reply.result is not Result.FAILED:
+            raise RuntimeError(f"the bus does not answer: {answer}")
+        return float(len(data))
+
+    answer_size = int(await bus(size))
+
+    async def echo(work: Callable[[_Load], Awaitable[float]]) -> float:
+        arguments = (str(folder), url, str(PREFETCH), str(answer_size))
+        with process(folder, "echo", "-m", "gridpost.bench._bus_echo", *arguments):
+            await asyncio.to_thread(wait_for_line, folder, "echo", "listening")
+            return await _with_load(folder, url, QUEUE, work)
+
+    for _ in range(ROUNDS):
+        for name, side in (("echo", echo), ("bus", bus)):
+
+            async def both(load: _Load, name: str = name) -> float:
+                nonlocal paced
+                rates[name].append(await _closed_loop(load, body))
+                paced = paced or rates["echo"][0] / 4
+                times = await _at_rate(load, body, paced)
+                tails[name].append(quantiles(times, n=100)[98])
+                return 0.0
+
+            await side(both)
+    figures = {
+        "echo_requests_per_s": median(rates["echo"]),
+        "requests_per_s": median(rates["bus"]),
+        "paced_requests_per_s": paced,
+        "echo_p99_ms": median(tails["echo"]) * 1000,
+        "p99_ms": median(tails["bus"]) * 1000,
+    }
+    return Measurement(
+        {name: round(value, 3) for name, value in figures.items()},
+        {
+            "requests_vs_echo": round(median(rates["bus"]) / median(rates["echo"]), 3),
+            "p99_vs_echo": round(median(tails["bus"]) / median(tails["echo"]), 3),
+        },
+    )
+
+
+async def _with_load(
+    folder: Path, url: str, target: str, work: Callable[[_Load], Awaitable[float]]
+) -> float:
+    connection = await rabbit(folder, url, client_name(0)).connect()
+    try:
+        channel = await connection.channel()
+        queue, _ = await channel.declare_queue(durable=False, exclusive=True, auto_delete=True)
+        load = _Load(channel, queue, target)
+        await channel.consume(queue, load.take, no_ack=True)
+        return await work(load)
+    finally:
+        await connection.close()
+
+
+async def _closed_loop(load: _Load, body: Callable[[], bytes]) -> float:
+    done = 0
+    started = perf_counter() + WARM_UP
+    end = started + SECONDS
+
+    async def ask_on() -> None:
+        nonlocal done
+        while (now := perf_counter()) < end:
+            await load.ask(body())
+            done += started <= now
+
+    await asyncio.gather(*(ask_on() for _ in range(CLIENTS)))
+    return done / (perf_counter() - started)
+
+
+async def _at_rate(load: _Load, body: Callable[[], bytes], rate: float) -> list[float]:
+    """Seconds from when a request was due to its answer."""
+    times: list[float] = []
+    start = perf_counter()
+
+    async def ask(due: float) -> None:
+        await load.ask(body())
+        times.append(perf_counter() - due)
+
+    async with asyncio.TaskGroup() as asking:
+        for number in range(int(rate * SECONDS)):
+            due = start + number / rate
+            wait = due - perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            asking.create_task(ask(due))
+    return times

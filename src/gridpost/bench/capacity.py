@@ -1,0 +1,265 @@
+"""How fast the capacity service answers, beside an echo over the same broker.
+
+Service, echo, clients and subscribers run in processes of their own against one private RabbitMQ with
+TLS. The clients publish one request that was made before, so they cost the same in both cases.
+Rate: 50 clients in a closed loop, nobody subscribed. p99: both at half the echo's rate. Broadcasts: a
+fixed rate, first without and then with 200 subscribers; the service itself measures the time from
+the delivery of a request to the publication of its response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import tempfile
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+
+import httpx
+
+from gridpost.bench import Measurement
+from gridpost.bench._capacity_site import (
+    IN_AREA,
+    OUT_AREA,
+    SUBSCRIBERS,
+    LoadClient,
+    load_clients,
+    process,
+    users,
+    wait_for_line,
+    write_certificates,
+    write_configuration,
+)
+from gridpost.bench._rabbitmq import Node, NodePlan
+from gridpost.core.allocation import AllocationType
+from gridpost.core.market_time import MarketTime, Period
+from gridpost.wire.cmm import Alc, AllocationReq, AllocationResp, Allocations, decode, encode
+
+PREFETCH = 250
+WARM_UP, SECONDS = 2.0, 6.0
+BROADCAST_RATE = 10.0
+"""Requests per second while subscribers listen: each gives two broadcasts to each of them."""
+BROADCAST_SECONDS = 10.0
+ROUNDS = 2
+_COMMAND = "from gridpost.cli import main; main()"
+
+
+def measure() -> Measurement:
+    folder = Path(
+        tempfile.mkdtemp(prefix="gridpost-bench-", dir=os.environ.get("GRIDPOST_BENCH_DIR"))
+    )
+    node = None
+    try:
+        write_certificates(folder)
+        node = Node(NodePlan(folder, users=users()))
+        node.start()
+        return asyncio.run(_measure(folder, node.url))
+    finally:
+        if node is not None:
+            node.kill()
+        shutil.rmtree(folder)
+
+
+async def _measure(folder: Path, url: str) -> Measurement:
+    configuration, port = write_configuration(folder, url, PREFETCH)
+    period = _period()
+    request = _request(period)
+    size = await _with_service(folder, url, configuration, port, period, _response_size(request))
+    rates: dict[str, list[float]] = {"echo": [], "service": []}
+    tails: dict[str, list[float]] = {"echo": [], "service": []}
+    middles: dict[str, list[float]] = {"echo": [], "service": []}
+    paced = 0.0
+    for _ in range(ROUNDS):
+        # In turns, so that both see the same machine.
+        for name in ("echo", "service"):
+
+            async def both(clients: list[LoadClient], name: str = name) -> None:
+                nonlocal paced
+                rate = await _closed_loop(clients, request)
+                rates[name].append(rate)
+                if name == "echo" and not paced:
+                    paced = rate / 2
+                times = await _at_rate(clients, request, paced, SECONDS)
+                tails[name].append(quantiles(times, n=100)[98])
+                middles[name].append(median(times))
+
+            if name == "echo":
+                await _with_echo(folder, url, size, both)
+            else:
+                await _with_service(folder, url, configuration, port, period, both)
+    alone, crowd, deliveries = await _broadcasting(
+        folder, url, configuration, port, period, request
+    )
+    echo, service = median(rates["echo"]), median(rates["service"])
+    figures = {
+        "echo_requests_per_s": echo,
+        "requests_per_s": service,
+        "paced_requests_per_s": paced,
+        "echo_p50_ms": median(middles["echo"]) * 1000,
+        "p50_ms": median(middles["service"]) * 1000,
+        "echo_p99_ms": median(tails["echo"]) * 1000,
+        "p99_ms": median(tails["service"]) * 1000,
+        "broadcast_requests_per_s": BROADCAST_RATE,
+        "deliveries_per_s": deliveries,
+        "subscribers": float(SUBSCRIBERS),
+        "service_time_ms": alone * 1000,
+        "service_time_with_200_subscribers_ms": crowd * 1000,
+    }
+    return Measurement(
+        {name: round(value, 3) for name, value in figures.items()},
+        {
+            "requests_vs_echo": round(service / echo, 3),
+            "p99_vs_echo": round(median(tails["service"]) / median(tails["echo"]), 3),
+            "service_time_with_200_subscribers": round(crowd / alone, 3),
+        },
+    )
+
+
+async def _with_echo(folder: Path, url: str, size: int, work):  # type: ignore[no-untyped-def]
+    arguments = (str(folder), url, str(PREFETCH), str(size))
+    with process(folder, "echo", "-m", "gridpost.bench._capacity_echo", *arguments):
+        await asyncio.to_thread(wait_for_line, folder, "echo", "listening")
+        async with AsyncExitStack() as stack:
+            return await work(await load_clients(stack, folder, url, login=False))
+
+
+async def _with_service(  # type: ignore[no-untyped-def]
+    folder: Path, url: str, configuration: Path, port: int, period: Period, work
+):
+    arguments = ("-c", _COMMAND, "capacity", "run", "--config", str(configuration))
+    with process(folder, "service", *arguments):
+        await asyncio.to_thread(wait_for_line, folder, "service", '"active"')
+        await _publish(port, period)
+        async with AsyncExitStack() as stack:
+            return await work(await load_clients(stack, folder, url, login=True))
+
+
+async def _publish(port: int, period: Period) -> None:
+    rows = [
+        f"{areas},{period.start.isoformat()},{10**12}"
+        for areas in (f"{OUT_AREA},{IN_AREA}", f"{IN_AREA},{OUT_AREA}")
+    ]
+    text = "\n".join(["out_area,in_area,period_start,quantity_kw", *rows])
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        response = await client.post(f"http://127.0.0.1:{port}/publish", json={"file": text})
+        response.raise_for_status()
+
+
+def _period() -> Period:
+    clock = MarketTime.of("Europe/Berlin")
+    day = clock.day_of(datetime.now(UTC)) + timedelta(days=2)
+    return clock.periods(day, timedelta(hours=1))[12]
+
+
+def _request(period: Period) -> bytes:
+    alc = Alc("bench-123456", period.start, period.end, 1)
+    return encode(AllocationReq(AllocationType.AON, (Allocations(IN_AREA, OUT_AREA, (alc,)),)))
+
+
+def _response_size(request: bytes):  # type: ignore[no-untyped-def]
+    async def ask(clients: list[LoadClient]) -> int:
+        body = await clients[0].ask(request)
+        response = decode(body)
+        if not isinstance(response, AllocationResp) or not response.items[0].success:
+            raise RuntimeError(f"the service does not allocate: {response}")
+        return len(body)
+
+    return ask
+
+
+async def _closed_loop(clients: list[LoadClient], request: bytes) -> float:
+    """Requests per second with each client asking again as soon as it is answered."""
+    done = 0
+    started = perf_counter() + WARM_UP
+    end = started + SECONDS
+
+    async def ask_on(client: LoadClient) -> None:
+        nonlocal done
+        while (now := perf_counter()) < end:
+            await client.ask(request)
+            done += started <= now
+
+    await asyncio.gather(*map(ask_on, clients))
+    return done / (perf_counter() - started)
+
+
+async def _at_rate(
+    clients: list[LoadClient], request: bytes, rate: float, seconds: float
+) -> list[float]:
+    """Seconds from when a request was due to its answer: a stall counts for all that it delays."""
+    times: list[float] = []
+    asking: set[asyncio.Task[None]] = set()
+    start = perf_counter()
+
+    async def ask(client: LoadClient, due: float) -> None:
+        await client.ask(request)
+        times.append(perf_counter() - due)
+
+    for number, client in enumerate(cycle(clients)):
+        due = start + number / rate
+        if due > start + seconds:
+            break
+        wait = due - perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        task = asyncio.create_task(ask(client, due))
+        asking.add(task)
+        task.add_done_callback(asking.discard)
+    while asking:
+        await asyncio.gather(*asking)
+    return times
+
+
+async def _broadcasting(
+    folder: Path, url: str, configuration: Path, port: int, period: Period, request: bytes
+) -> tuple[float, float, float]:
+    """Mean service time without and with subscribers, and deliveries per second to them."""
+
+    async def work(clients: list[LoadClient]) -> tuple[float, float, float]:
+        await _at_rate(clients, request, BROADCAST_RATE, WARM_UP)
+        alone = await _service_time(port, clients, request)
+        with process(
+            folder, "subscribers", "-m", "gridpost.bench._capacity_site", str(folder), url
+        ):
+            await asyncio.to_thread(wait_for_line, folder, "subscribers", "subscribed", 300)
+            await _at_rate(clients, request, BROADCAST_RATE, WARM_UP)
+            before = _received(folder)
+            crowd = await _service_time(port, clients, request)
+            after = _received(folder)
+        deliveries = (after[0] - before[0]) / max(after[1] - before[1], 0.001)
+        return alone, crowd, deliveries
+
+    result: tuple[float, float, float] = await _with_service(
+        folder, url, configuration, port, period, work
+    )
+    return result
+
+
+def _received(folder: Path) -> tuple[int, float]:
+    told = json.loads((folder / "received.json").read_text())
+    return int(told["received"]), float(told["at"])
+
+
+async def _service_time(port: int, clients: list[LoadClient], request: bytes) -> float:
+    async def totals() -> tuple[float, float]:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+        return tuple(  # type: ignore[return-value]
+            float(match[1])
+            for name in ("sum", "count")
+            if (
+                match := re.search(rf"^gridpost_capacity_service_seconds_{name} (\S+)$", text, re.M)
+            )
+        )
+
+    before = await totals()
+    await _at_rate(clients, request, BROADCAST_RATE, BROADCAST_SECONDS)
+    after = await totals()
+    return (after[0] - before[0]) / (after[1] - before[1])
