@@ -19,7 +19,14 @@ pytest.register_assert_rewrite(
     "support.boxed",
 )
 
-pytest_plugins = ["pytester", "support.broker_fixture", "support.conformance", "support.soak"]
+pytest_plugins = [
+    "pytester",
+    "support.broker_fixture",
+    "support.conformance",
+    "support.postgres",
+    "support.rabbitmq",
+    "support.soak",
+]
 
 # Shared machines are slow at times: a deadline per example would only fail innocent tests.
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -73,6 +73,7 @@ def test_an_excluded_sender_never_falls_back_to_a_wider_pattern(wider: str) -> N
 
 
 @pytest.mark.req("503-5.3-c", component="endpoint")
+@pytest.mark.req("503-T21-b")
 def test_a_path_is_direct_or_names_its_broker() -> None:
     assert [str(Route.parse(text)) for text in ("DIRECT", "DIRECT:", "INDIRECT:B1")] == [
         "DIRECT",
@@ -85,6 +86,7 @@ def test_a_path_is_direct_or_names_its_broker() -> None:
 
 
 @pytest.mark.req("503-5.3-d", component="endpoint")
+@pytest.mark.req("503-T21-a")
 def test_a_message_type_of_a_path_may_end_with_a_wildcard() -> None:
     assert [matches("ABC*", t) for t in ("ABC", "ABCD", "AB", "XABC")] == [True, True, False, False]
     assert [matches("ABC", t) for t in ("ABC", "ABCD", "AB")] == [True, False, False]
@@ -94,6 +96,7 @@ def test_a_message_type_of_a_path_may_end_with_a_wildcard() -> None:
 
 
 @pytest.mark.req("503-5.3-e", component="endpoint")
+@pytest.mark.req("503-T21-c")
 def test_senders_are_listed_or_any_or_nobody() -> None:
     assert found([path("A", senders=["E1"])], "A") == "INDIRECT:B1"
     assert found([path("A", senders=["E2"])], "A") == "SENDER_NOT_ALLOWED_ON_PATH"
@@ -104,7 +107,7 @@ def test_senders_are_listed_or_any_or_nobody() -> None:
     assert senders_of(["*"]) is None
 
 
-@pytest.mark.req("503-5.3-f")
+@pytest.mark.req("503-5.3-f", "503-T21-d")
 def test_from_is_inclusive() -> None:
     paths = [path("*"), path("A", "INDIRECT:B2", start=NOW)]
     assert found(paths, "A", at=NOW) == "INDIRECT:B2"
@@ -112,7 +115,7 @@ def test_from_is_inclusive() -> None:
     assert found(paths, "A", at=NOW - MILLISECOND) == "INDIRECT:B1"
 
 
-@pytest.mark.req("503-5.3-g")
+@pytest.mark.req("503-5.3-g", "503-T21-e")
 def test_to_is_exclusive_and_may_be_missing() -> None:
     paths = [path("A", end=NOW)]
     assert found(paths, "A", at=NOW - MILLISECOND) == "INDIRECT:B1"

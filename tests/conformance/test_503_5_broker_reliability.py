@@ -13,9 +13,8 @@ import pytest_asyncio
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.journal import RefusalRow, TransferRow
 from gridpost.core.links import LinkRefused, OutcomeKind
-from gridpost.stores.sqlite.queues import SqliteQueueStore
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
-from support.queues import SetClock
+from support.edges import journal_of
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -63,6 +62,7 @@ async def test_a_message_that_arrives_expired_is_accepted_and_ignored(
 
 
 @pytest.mark.req("503-5.6.2-a", component="broker")
+@pytest.mark.capability("drops_expired")
 async def test_a_broker_sends_no_message_of_its_own(broker: BrokerNetwork) -> None:
     inbox = Inbox()
     connection = await broker.connect("E1")
@@ -75,6 +75,7 @@ async def test_a_broker_sends_no_message_of_its_own(broker: BrokerNetwork) -> No
 
 
 @pytest.mark.req("503-5.8.1-e", "503-5.8.1-h", "503-5.9-b", component="broker")
+@pytest.mark.capability("stops_duplicates")
 async def test_a_message_that_comes_again_is_confirmed_and_delivered_once(
     tmp_path: Path,
 ) -> None:
@@ -199,9 +200,7 @@ async def test_transfers_and_refusals_are_in_the_journal(tmp_path: Path) -> None
         await depth_is(broker, "E2", 0)
         # 503-10-c: it is on the disk whatever happens to the process.
         await broker.kill()
-        store = SqliteQueueStore.open(broker.home / "store", "B1", SetClock())
-        rows = [r.row for r in await store.journal(lambda journal: journal.read(0, 1_000))]
-        await store.close()
+        rows = list(journal_of(broker))
     transfers = [row for row in rows if isinstance(row, TransferRow)]
     assert [(t.side, t.outcome, t.peer) for t in transfers if t.message_id == name] == [
         ("received", "accepted", "E1"),

@@ -122,6 +122,7 @@ async def test_heavy_traffic_uses_one_connection_to_each_broker() -> None:
 
 
 @pytest.mark.req("503-6.4-f")
+@pytest.mark.req("503-6.2-d", component="endpoint")
 async def test_groups_of_consumers_and_producers_have_the_configured_size() -> None:
     groups = LineSettings(consumers_of={"B1": 3}, producers_to={"B1/E2": 2})
     async with AmqpWorld() as world:
@@ -143,6 +144,7 @@ async def test_groups_of_consumers_and_producers_have_the_configured_size() -> N
 
 
 @pytest.mark.req("503-6.4-d")
+@pytest.mark.req("503-6.1.6-a", component="endpoint")
 async def test_a_permanent_attachment_is_opened_at_the_start_and_again_after_a_loss() -> None:
     async with AmqpWorld() as world:
         b1 = await world.broker("B1")

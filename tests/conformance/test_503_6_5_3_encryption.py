@@ -109,6 +109,7 @@ async def test_each_transfer_has_a_new_256_bit_key(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.req("503-6.5.3-d")
+@pytest.mark.req("503-9.1-d")
 async def test_the_body_is_nonce_ciphertext_and_tag_of_aes_256_gcm() -> None:
     transfer = await sealed()
     assert len(transfer.body) == 12 + len(CONTENT) + 16

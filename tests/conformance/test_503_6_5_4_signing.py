@@ -198,6 +198,7 @@ async def test_one_processor_describes_the_signature() -> None:
 
 
 @pytest.mark.req("503-6.5.4-i")
+@pytest.mark.req("503-9.1-c")
 async def test_the_fingerprint_is_sha_512_under_the_senders_rsa_key() -> None:
     transfer = await sealed()
     parsed = read(signature_of(transfer), ALGORITHM)

@@ -79,6 +79,7 @@ async def test_a_queue_comes_with_the_first_valid_link_and_bears_the_code(
 
 
 @pytest.mark.req("503-6.3-k")
+@pytest.mark.capability("removes_queues")
 async def test_a_queue_goes_when_it_is_empty_and_unreferenced_for_long_enough(
     tmp_path: Path,
 ) -> None:

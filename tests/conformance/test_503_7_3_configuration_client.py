@@ -73,7 +73,7 @@ async def test_a_change_reaches_the_home_directory_by_one_push_and_nobody_else(
 WRONG_URLS = ["amqps//x", "ftp://x", "https://x", "amqps://", "amqps://user@x"]
 
 
-@both("503-7.3.1-a", "503-7.3.1-b", "503-7.3.1-c")
+@both("503-7.3.1-a", "503-7.3.1-b", "503-7.3.1-c", "503-T18-e")
 async def test_inconsistent_data_is_warned_of_and_never_pushed(kind: ComponentType) -> None:
     directory, machine = FakeDirectory(), Machine(kind)
     async with directory.running():

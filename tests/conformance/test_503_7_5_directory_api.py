@@ -210,7 +210,6 @@ async def test_a_get_changes_nothing_and_other_methods_are_refused(
     assert await directory.state() == before
 
 
-@pytest.mark.req("503-T24-c")
 async def test_every_success_has_content_so_none_is_an_empty_200(
     directory: TestDirectory, endpoint: TestComponent
 ) -> None:
@@ -389,7 +388,6 @@ async def test_each_refusal_is_in_the_journal_with_the_id_of_its_answer(
     assert (row.rule, row.peer) == ("RESOURCE_UNKNOWN", "E1")
 
 
-@pytest.mark.req("503-9.2-g")
 async def test_attributes_that_a_later_client_leaves_out_are_not_demanded(
     directory: TestDirectory, endpoint: TestComponent
 ) -> None:

@@ -103,7 +103,6 @@ async def test_on_approval_the_entry_is_created_and_published_and_not_before(
 
 
 @pytest.mark.req("503-7.8.2-e")
-@pytest.mark.req("503-T18-b")
 @pytest.mark.req("503-4.5.1-d", component=CD)
 async def test_the_keys_say_what_registers(directory: TestDirectory) -> None:
     await directory.register("E1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -16,6 +18,7 @@ from gridpost.services.component_directory.settings import Peer
 from gridpost.wire.directory import Query, decode_query
 from support.component_directory import TestClock, TestDirectory
 from support.pki import TestPki
+from support.virtual_time import run_in_virtual_time
 
 CD = "component-directory"
 HOUR = timedelta(hours=1)
@@ -305,7 +308,45 @@ async def test_a_named_peer_is_known_before_it_was_ever_synchronised(three: Test
     assert (await three["CD-1"].query_raw(forged.chain)).status_code == 401
 
 
-@pytest.mark.req("503-7.7.3-a", "503-7.7.3-b", component=CD)
+@pytest.mark.req("503-7.7.3-a", component=CD)
+def test_the_cycle_is_as_configured_and_a_change_of_it_counts_at_once() -> None:
+    times: list[float] = []
+
+    async def nobody_there(*_: object) -> HttpAnswer:
+        times.append(asyncio.get_running_loop().time())
+        raise Refusal(Rule.UNREACHABLE, "down")
+
+    async def hours() -> None:
+        peer = Peer(ComponentCode("CD-2"), ("https://cd-2.example",))
+        one = TestDirectory(ask=nobody_there, peers=(peer,), cycle=timedelta(seconds=60))
+        task = asyncio.create_task(one.synchroniser.run())
+        await asyncio.sleep(185)
+        one.publication.reconfigure(replace(one.settings, cycle=timedelta(minutes=10)))
+        one.synchroniser.reconfigured()
+        await asyncio.sleep(1500)
+        task.cancel()
+
+    run_in_virtual_time(hours())
+    assert [round(t - times[0]) for t in times] == [0, 60, 120, 180, 185, 785, 1385]
+
+
+@pytest.mark.req("503-7.8.3-e", component=CD)
+async def test_a_ttl_of_60000_is_a_minute_and_then_the_replica_has_lapsed() -> None:
+    network = TestNetwork("CD-1", "CD-2", ttl=timedelta(seconds=60))
+    for directory in network.directories.values():
+        await directory.started()
+    one, two = network["CD-1"], network["CD-2"]
+    await two.register("E2")
+    raw = await two.query_raw(one.own.chain)
+    assert re.findall(rb"<ttl>(\d+)</ttl>", raw.content) == [b"60000"]
+    await network.cycle("CD-1")
+    network.clock.forward(timedelta(seconds=59))
+    assert await one.publication.find("E2") is not None
+    network.clock.forward(timedelta(seconds=2))
+    assert await one.publication.find("E2") is None
+
+
+@pytest.mark.req("503-7.7.3-b", component=CD)
 @pytest.mark.req("503-7.7.3-g")
 def test_by_default_the_cycle_is_minutes_and_the_ttl_hours() -> None:
     settings = TestDirectory().settings

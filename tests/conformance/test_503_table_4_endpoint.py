@@ -122,6 +122,7 @@ async def test_only_the_authentication_certificate_of_an_endpoint_opens_a_connec
 
 
 @pytest.mark.req("503-T4-g")
+@pytest.mark.req("503-6.3-g", component="endpoint")
 @pytest.mark.parametrize("queue", ["E1", "E2", "E9"])
 async def test_nobody_consumes_from_an_endpoint(setup: Setup, queue: str) -> None:
     connection = await setup.connect("E2")
@@ -146,6 +147,7 @@ async def test_a_producer_is_attached_to_the_code_of_the_server_only(setup: Setu
 
 @pytest.mark.req("503-T4-j", component="endpoint")
 @pytest.mark.req("503-T4-l", component="endpoint")
+@pytest.mark.req("503-6.3-g", component="endpoint")
 @pytest.mark.parametrize(
     ("sender", "receiver", "rule"),
     [("E2", "E3", "RECEIVER_NOT_QUEUE"), ("E9", "E1", "SENDER_NOT_CONNECTED_PEER")],

@@ -128,7 +128,8 @@ class BrokerNetwork:
         part.write_text("\n".join(lines) + "\n", encoding="utf-8")
         part.rename(self.file)
 
-    async def cli(self, *arguments: str, expect: int = 0) -> Any:
+    async def cli(self, *arguments: str, expect: int = 0, read: bool = True) -> Any:
+        """What the command printed: its JSON or, unless `read`, what it said on stderr."""
         process = await asyncio.create_subprocess_exec(
             *CLI,
             *arguments,
@@ -139,7 +140,7 @@ class BrokerNetwork:
         )
         out, err = await process.communicate()
         assert process.returncode == expect, err.decode()
-        return json.loads(out)
+        return json.loads(out) if read else err.decode()
 
     async def register(self) -> None:
         self.configure()
@@ -239,7 +240,8 @@ class BrokerNetwork:
     def client(self, code: str, own: TlsCredentials | None = None, **options: Any) -> AmqpClient:
         shown = own or amqp_credentials(self.members[code], self.directory.pki.root)
         options = {"container": code, "tls": lambda: shown, "check": anyone, **options}
-        return AmqpClient([f"amqps://127.0.0.1:{self.port}"], **options)
+        ports = options.pop("ports", (self.port,))
+        return AmqpClient([f"amqps://127.0.0.1:{port}" for port in ports], **options)
 
     async def connect(
         self, code: str, own: TlsCredentials | None = None, **options: Any
@@ -307,6 +309,19 @@ def message(
     return encode(SealedMessage(change(metadata), body), None, now)
 
 
+def chosen_store() -> dict[str, Any]:
+    """GRIDPOST_TEST_STORE=rabbitmq or postgres runs every test with a broker process so."""
+    store = os.environ.get("GRIDPOST_TEST_STORE")
+    from support import edges, postgres, rabbitmq
+
+    if store == "rabbitmq":
+        return edges.in_rabbitmq(rabbitmq.node_of_this_process())
+    if store == "postgres":
+        server = postgres.server_of_this_process()
+        return edges.in_postgres(server, server.folder)
+    return {}
+
+
 @asynccontextmanager
 async def broker_network(
     folder: Path, *, start: bool = True, endpoints: tuple[str, ...] = ("E1", "E2"), **sections: Any
@@ -315,7 +330,7 @@ async def broker_network(
     directory = FakeDirectory()
     async with directory.running():
         network = BrokerNetwork(folder, directory)
-        network.configuration = dict(sections)
+        network.configuration = {**chosen_store(), **sections}
         for code in endpoints:
             network.endpoint(code)
         await network.register()

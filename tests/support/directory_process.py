@@ -115,6 +115,7 @@ class DirectoryProcess:
         self.code = code
         self.home = home
         self.root = root
+        self.roots = [root]
         self.port = free_port()
         self.administration_port = free_port()
         self.options = options
@@ -145,8 +146,10 @@ class DirectoryProcess:
             'component = "component-directory"',
             f'code = "{self.code}"',
             'home = "data"',
-            f"roots = [{json.dumps(str(self.root.file))}]",
+            f"roots = {json.dumps([str(root.file) for root in self.roots])}",
         ]
+        if "postgres" in self.options:
+            lines.append('store = "postgres"')
         for name, values in sections.items():
             lines.append(f"[{name}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
@@ -158,12 +161,25 @@ class DirectoryProcess:
             ]
         self.file.write_text("\n".join(lines) + "\n")
 
+    def rewrite(self) -> None:
+        """A changed configuration, and nothing goes on before it was taken over."""
+        before = sum("configuration reloaded" in line for line in list(self.log))
+        self.write()
+        wait_for(lambda: sum("configuration reloaded" in line for line in list(self.log)) > before)
+
     def _hash(self) -> str:
         if not hasattr(self, "_hashed"):
             self._hashed = hash_token(TOKEN)
         return self._hashed
 
     def start(self) -> DirectoryProcess:
+        self.spawn()
+        # Machines are busy at times: only a process that has ended cannot answer any more.
+        wait_for(self._answers, 100)
+        return self
+
+    def spawn(self) -> None:
+        """Without waiting until it serves."""
         self.process = subprocess.Popen(
             [*GRIDPOST, "directory", "run", "--config", str(self.file)],
             stderr=subprocess.PIPE,
@@ -172,8 +188,6 @@ class DirectoryProcess:
             text=True,
         )
         threading.Thread(target=self._collect, args=(self.process,), daemon=True).start()
-        wait_for(self._answers)
-        return self
 
     def _collect(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
@@ -248,7 +262,7 @@ class DirectoryProcess:
         return Party(
             (component.certificate(kind).der, component.issuer),
             to_pkcs8(component.keys[kind]),
-            (self.root.certificate,),
+            tuple(root.certificate for root in self.roots),
         )
 
 

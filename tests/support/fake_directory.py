@@ -63,6 +63,8 @@ class FakeDirectory:
     """Answer everything with this status."""
     cut: Callable[[Seen], bool] = field(default=lambda seen: False)
     """Do the work, then end the connection without an answer."""
+    rewrite: Callable[[bytes], bytes] = field(default=lambda document: document)
+    """Change what is answered to a synchronisation."""
     seen: list[Seen] = field(default_factory=list)
     registrations: dict[str, Registration] = field(default_factory=dict)
     others: dict[str, Component] = field(default_factory=dict)
@@ -141,7 +143,8 @@ class FakeDirectory:
         seen = Seen(request.method, request.url.path, await request.body(), chain[0])
         seen.media_type = request.headers.get("content-type", "")
         self.seen.append(seen)
-        self.asked.set()
+        if (seen.method, seen.path) == ("GET", "/api/v1/components"):
+            self.asked.set()
         try:
             if self.fail:
                 raise Refusal(Rule.INTERNAL, "told to fail")
@@ -179,7 +182,7 @@ class FakeDirectory:
             only_home=query.only_home,
             at=datetime.now(UTC),
         )
-        return Response(encode_components(found), media_type="application/xml")
+        return Response(self.rewrite(encode_components(found)), media_type="application/xml")
 
     def _put(self, code: str, body: bytes) -> Response:
         held = self.others[code]

@@ -121,6 +121,8 @@ class Proxy:
 
     def __init__(self) -> None:
         self.targets: list[str] = []
+        self.hosts: dict[str, str] = {}
+        """Names that only this proxy can resolve."""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readexactly(1)
@@ -140,7 +142,7 @@ class Proxy:
             port = int(number)
             reply = b"HTTP/1.1 200 Connection established\r\n\r\n"
         self.targets.append(f"{host}:{port}")
-        inner_reader, inner_writer = await asyncio.open_connection(host, port)
+        inner_reader, inner_writer = await asyncio.open_connection(self.hosts.get(host, host), port)
         writer.write(reply)
         await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
 

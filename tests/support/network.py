@@ -1,6 +1,7 @@
 """A whole network as an operator has it: a root, a directory, a broker and endpoints, each a process.
 
-Everything is done by commands; nothing is faked. Ports are free ones of this run.
+Registration is the real one; it is called in this process, because a command for every step would cost
+most of the time of a test. Ports are free ones of this run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,22 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gridpost.assembly.administration_client import AdministrationClient
+from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.directory_configuration import read_directory_configuration
+from gridpost.assembly.directory_keys import DirectoryKeys
+from gridpost.assembly.network import Placed
+from gridpost.assembly.root_ca import create_root, sign_request
 from gridpost.client import AsyncEndpoint
+from gridpost.demo.enrolment import enrol
+from gridpost.services.component_directory.admin_access import hash_token, new_token
+from gridpost.services.operations.passwords import hash_password
+from gridpost.wire.x509 import from_pem
 from support.waiting import eventually
 
 CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
@@ -42,6 +55,11 @@ def free_port() -> int:
 def environment(**more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GRIDPOST_")}
     return kept | {"PYTHONPATH": str(SRC)} | more
+
+
+@cache
+def _hash(password: str) -> str:
+    return hash_password(password)
 
 
 async def cli(*arguments: str, expect: int = 0, **more: str) -> Any:
@@ -76,7 +94,7 @@ class Running:
             stderr=asyncio.subprocess.PIPE, env=environment(),
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self.process))
-        await eventually(lambda: self.logged("listening") or self.ended, 30)
+        await eventually(lambda: self.logged("listening") or self.ended, 90)
         assert not self.ended, self.lines
 
     @property
@@ -111,43 +129,46 @@ class Running:
 class Network:
     """CD-1, brokers and endpoints. Endpoints have one user, `app`, with the API on loopback."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, code: str = "CD-1", root: Path | None = None) -> None:
+        """`root` is the folder of a ROOT CA that another network has already."""
         self.folder = folder
+        self.code = code
         self.directory_port = free_port()
         self.administration_port = free_port()
         self.directory = Running("directory", folder / "directory.toml")
         self.components: dict[str, Running] = {}
         self.ports: dict[str, int] = {}
+        self._root = root
         self._token = ""
-        self._hash = ""
 
     @property
     def root(self) -> Path:
-        return self.folder / "root" / "root.pem"
+        return (self._root or self.folder / "root") / "root.pem"
 
     async def open(self) -> None:
-        folder = self.folder
-        root = folder / "root"
-        await cli("ca", "init", str(root), "--name", "Test ROOT CA")
-        token = await cli("directory", "token", "alice")
-        self._token = token["token"]
-        self._hash = (await cli("endpoint", "password", GRIDPOST_NEW_PASSWORD=API_PASSWORD))["hash"]
-        (certificate,) = root.glob("*.pem")
+        await asyncio.to_thread(self._write)
+        await self.directory.start()
+
+    def _write(self) -> None:
+        now = SystemClock().now()
+        if self._root is None:
+            create_root(self.root.parent, "Test ROOT CA", "", timedelta(days=3650), now, None)
+        self._token = new_token()
         self.directory.file.write_text(
-            'component = "component-directory"\ncode = "CD-1"\nhome = "cd"\n'
-            f'roots = ["{certificate}"]\n{CONTACT}'
+            f'component = "component-directory"\ncode = "{self.code}"\nhome = "cd"\n'
+            f'roots = ["{self.root}"]\n{CONTACT}'
             f'[server]\nhost = "127.0.0.1"\nport = {self.directory_port}\n'
             f'urls = ["https://127.0.0.1:{self.directory_port}"]\n'
             f"[administration]\nport = {self.administration_port}\n"
-            f'[administration.tokens]\nalice = "{token["hash"]}"\n',
+            f'[administration.tokens]\nalice = "{hash_token(self._token)}"\n',
             encoding="utf-8",
         )
-        config = ("--config", str(self.directory.file))
-        request = (await cli("directory", "init", *config))["request"]
-        signed = folder / "ca.pem"
-        await cli("ca", "sign", str(root), request, "--out", str(signed))
-        await cli("directory", "init", *config, "--import", str(signed))
-        await self.directory.start()
+        keys = DirectoryKeys(read_directory_configuration(self.directory.file))
+        _, signed = sign_request(
+            self.root.parent, keys.request().read_bytes(), timedelta(days=3650), now, None
+        )
+        (der,) = from_pem(signed)
+        keys.install_authority(der, now)
 
     async def administer(self, *arguments: str) -> Any:
         config = ("--config", str(self.directory.file))
@@ -160,14 +181,10 @@ class Network:
         )
 
     async def enrol(self, kind: str, code: str, file: Path) -> None:
-        bundle = self.folder / f"{code}.bundle"
-        await self.administer("invite", code, "--out", str(bundle))
-        words = (kind, "register", str(bundle), "--config", str(file))
-        result = await cli(*words, GRIDPOST_BUNDLE_PASSWORD=BUNDLE_PASSWORD)
-        assert result["state"] == "SUBMITTED", result
-        await self.administer("approve", result["registration"])
-        result = await cli(*words, "--wait", "20", GRIDPOST_BUNDLE_PASSWORD=BUNDLE_PASSWORD)
-        assert result["state"] == "INSTALLED", result
+        """503 cl. 7.6: invitation, registration, approval, certificates."""
+        section = read_directory_configuration(self.directory.file).administration
+        client = AdministrationClient(section, self._token)
+        await asyncio.to_thread(enrol, client, Placed(kind, code, file, {}))
         self.components[code] = Running(kind, file)
 
     async def broker(self, code: str, more: str = "") -> Running:
@@ -184,16 +201,17 @@ class Network:
         return self.components[code]
 
     async def endpoint(
-        self, code: str, *paths: str, direct: bool = False, more: str = ""
+        self, code: str, *paths: str, direct: bool = False, more: str = "", last: str = ""
     ) -> Running:
-        """`paths` are written as PATH, or TYPE=PATH."""
+        """`paths` are written as PATH, or TYPE=PATH; `last` are sections at the end of the file."""
         port = self.ports[code] = free_port()
+        operations = self.ports[f"{code} operations"] = free_port()
         file = self.folder / f"{code}.toml"
         text = (
             f'component = "endpoint"\ncode = "{code}"\nhome = "{code}"\ndrain = "5s"\n'
-            f"{more}{CONTACT}[api]\nport = {port}\n[operations]\nport = {free_port()}\n"
+            f"{more}{CONTACT}[api]\nport = {port}\n[operations]\nport = {operations}\n"
             '[synchronisation]\ncycle = "500ms"\n'
-            f'[users.app]\npassword = "{self._hash}"\n'
+            f'[users.app]\npassword = "{_hash(API_PASSWORD)}"\n'
         )
         if direct:
             number = free_port()
@@ -202,7 +220,7 @@ class Network:
         for path in paths:
             pattern, _, route = path.rpartition("=")
             text += f'[[paths]]\nmessage_type = "{pattern or "*"}"\npath = "{route}"\n'
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text + last, encoding="utf-8")
         await self.enrol("endpoint", code, file)
         return self.components[code]
 
@@ -221,7 +239,7 @@ class Network:
 
         async with self.api(code) as api:
             for other in others:
-                for _ in range(100):
+                for _ in range(600):
                     try:
                         await api.test(other, "PROBE")
                         break
@@ -246,7 +264,7 @@ async def network(folder: Path) -> AsyncIterator[Network]:
 
 
 async def until_status(
-    api: AsyncEndpoint, message_id: str, *wanted: str, seconds: float = 20
+    api: AsyncEndpoint, message_id: str, *wanted: str, seconds: float = 60
 ) -> str:
     async with asyncio.timeout(seconds):
         while True:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Return as soon as it holds; fail when it does not in time."""
     async with asyncio.timeout(seconds):
         while not condition():

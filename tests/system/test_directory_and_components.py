@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from base64 import b64decode
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from gridpost.core.enrolment import EnrolmentState
 from gridpost.stores.keys import pkcs8
 from gridpost.wire.directory import InstallationBundle, decode_bundle
 from gridpost.wire.x509 import to_pem
-from support.builders import CONTACT
+from support.builders import CONTACT, path
 from support.directory_client import Machine
 from support.directory_process import (
     TOKEN,
@@ -30,6 +31,7 @@ from support.directory_process import (
 )
 from support.https import Proxy, listening
 from support.pki import TestPki
+from support.postgres import PostgresDatabase
 
 CD = "component-directory"
 
@@ -82,6 +84,59 @@ async def test_a_component_registers_renews_and_pushes(
     assert len(of_kind(entry.certificates, CertificateKind.AUTHENTICATION)) == 2
 
 
+@pytest.mark.req("503-10-e", component=CD)
+async def test_a_standby_serves_under_the_second_url_when_the_first_instance_is_gone(
+    tmp_path: Path, root: TestRoot, postgres: PostgresDatabase
+) -> None:
+    books = postgres.section(tmp_path)
+    first = DirectoryProcess(tmp_path / "cd-1", "CD-1", root, postgres=books)
+    second = DirectoryProcess(tmp_path / "cd-1b", "CD-1", root, certified=False, postgres=books)
+    for instance in (first, second):
+        instance.options["server"] = {"urls": [first.url, second.url]}
+        instance.write()
+        instance.file.write_text("standby = true\n" + instance.file.read_text())
+    machine = Machine(ComponentType.ENDPOINT)
+
+    def begin() -> InstallationBundle:
+        first.start()
+        # The keys are in a folder that both machines see, or copied.
+        shutil.copytree(first.home / "data" / "keys", second.home / "data" / "keys")
+        second.spawn()
+        wait_for(lambda: any("standing by" in line for line in list(second.log)), 60)
+        return bundle_for(first, machine.code)
+
+    try:
+        bundle = await asyncio.to_thread(begin)
+        assert tuple(bundle.urls) == (first.url, second.url)
+        client = await machine.start()
+        await client.enroller.register(bundle, "pw", CONTACT, by="administrator")
+        await client.enroller.step()
+        submitted = await client.enroller.current()
+        assert submitted is not None
+        await asyncio.to_thread(
+            first.administer, "POST", f"/registrations/{submitted.registration_id}/approve"
+        )
+        await client.enroller.run()
+        await client.synchroniser.round()
+        await asyncio.to_thread(first.kill)
+        await asyncio.to_thread(wait_for, second._answers, 60)
+        # The same client, with what it knows: the second URL answers, with the same content.
+        before = {s.content_id for s in client.directory().subsystems.values()}
+        await client.synchroniser.round()
+        assert {s.content_id for s in client.directory().subsystems.values()} == before
+        changed = machine.component(path("A01", "INDIRECT:B1"))
+        await client.configuration.change(changed, by="administrator")
+        await client.configuration.attempt()
+        assert not client.configuration.state.pending
+        assert await asyncio.to_thread(second.stop) == 0
+        assert not await asyncio.to_thread(lambda: first.process and first.process.poll() is None)
+    finally:
+        for instance in (first, second):
+            if instance.process is not None and instance.process.poll() is None:
+                instance.kill()
+
+
+@pytest.mark.req("503-7.7.3-h")
 @pytest.mark.req("503-10-d", "503-10-f", component=CD)
 async def test_a_directory_goes_through_a_proxy_and_finds_the_url_that_works(
     tmp_path: Path, root: TestRoot

@@ -137,7 +137,7 @@ from pathlib import Path
 from gridpost.core.synchronisation import Directory, Merge
 from gridpost.services.directory_client.local_copy import LocalCopy
 from gridpost.stores.sqlite import SqliteStore
-from support.builders import endpoint, subsystem
+from support.builders import NOW, endpoint, subsystem
 
 async def main():
     store = SqliteStore.open(Path(sys.argv[1]), sys.argv[2])
@@ -148,7 +148,7 @@ async def main():
         one = subsystem(*(endpoint(f"A{number}-{n}") for n in range(20)))
         two = subsystem(*(endpoint(f"B{number}-{n}") for n in range(20)), home="CD-2")
         merge = Merge(Directory.of([one, two]), frozenset({"CD-1", "CD-2"}))
-        await copy.take(merge)
+        await copy.take(merge, NOW)
         print(number, flush=True)
 
 asyncio.run(main())

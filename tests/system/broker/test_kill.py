@@ -11,8 +11,10 @@ import pytest
 
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.links import LinkRefused, Outcome, OutcomeKind, ReceivedDelivery
-from support.broker_process import BrokerNetwork, broker_network, message
+from gridpost.wire.amqp.sections import decode_header, split_head
+from support.broker_process import BrokerNetwork, Inbox, broker_network, message
 from support.soak import Soak
+from support.waiting import eventually
 
 CREDIT = 200
 WINDOW = 200
@@ -123,3 +125,30 @@ async def test_nothing_is_lost_or_invented_while_the_broker_is_killed(
     assert len(receiver.got) == count
     # At least once: only what was under way at a kill can come twice.
     assert duplicates <= kills * CREDIT
+
+
+def delivery_count(octets: bytes) -> int:
+    return decode_header(split_head(octets)).delivery_count
+
+
+async def test_deliveries_that_were_open_when_the_broker_was_killed_are_counted(
+    tmp_path: Path,
+) -> None:
+    """AMQP 3.2.1: a count above zero tells the consumer that it may have had the message already."""
+    async with broker_network(tmp_path) as broker:
+        sent = [message(body=b"%d" % number) for number in range(5)]
+        await broker.send("E1", "E2", *sent)
+        inbox = Inbox(accept=False)
+        connection = await broker.connect("E2")
+        await connection.attach_consumer("E2", inbox, credit=3)
+        await eventually(lambda: len(inbox.messages) == 3, 10)
+        assert [delivery_count(octets) for octets in inbox.messages] == [0, 0, 0]
+        # Accepted after the three were handed out: the store keeps its order.
+        await broker.send("E1", "E1", message(receiver="E1"))
+        await broker.kill()
+        await connection.lost
+        await broker.start()
+        got = await broker.receive("E2", 5)
+        assert [octets[-1:] for octets in got] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [delivery_count(octets) for octets in got] == [1, 1, 1, 0, 0]
+        assert await broker.stop() == 0

@@ -11,19 +11,12 @@ import pytest
 from gridpost.core.links import LinkRefused
 from gridpost.transports.amqp10.tls import client_context
 from support.broker_process import BrokerNetwork, Inbox, amqp_credentials, broker_network, message
+from support.process import resident
 from support.soak import Soak
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MIB = 1024 * 1024
-
-
-def resident(broker: BrokerNetwork) -> int:
-    assert broker.process is not None
-    for line in Path(f"/proc/{broker.process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmRSS")
 
 
 async def works(broker: BrokerNetwork) -> None:
@@ -75,7 +68,8 @@ async def test_a_slow_reader_holds_up_nobody_and_costs_little(tmp_path: Path) ->
         body = bytes(MIB)
         for _ in range(80):
             assert (await producer.send(message(body=body))).taken
-        before = resident(broker)
+        assert broker.process is not None
+        before = resident(broker.process.pid)
         # Grants credit for everything and then reads nothing: the kernel's buffers fill up.
         inbox = Inbox(accept=False)
         slow = await broker.connect("E2")
@@ -86,7 +80,7 @@ async def test_a_slow_reader_holds_up_nobody_and_costs_little(tmp_path: Path) ->
         assert outcome.taken
         assert len(await broker.receive("E3", 1)) == 1
         await asyncio.sleep(1)
-        assert resident(broker) - before < 64 * MIB
+        assert resident(broker.process.pid) - before < 64 * MIB
         slow.stream.resume_reading()
         await eventually(lambda: len(inbox.messages) == 80, 60)
 

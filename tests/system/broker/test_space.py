@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from gridpost.core.links import OutcomeKind
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
+from support.waiting import eventually
 
 FULL = "amqp:resource-limit-exceeded"
 MIB = 1024 * 1024
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A file system of this many octets."""
+    folder.mkdir()
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
+            capture_output=True,
+            check=False,
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("only root may mount a small file system; the page limit is tested anyway")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def occupy(file: Path) -> None:
+    """Take all that is left of a file system."""
+    with open(file, "wb", buffering=0) as filler:
+        for piece in (MIB, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    filler.write(bytes(piece))
 
 
 async def fill(broker: BrokerNetwork, size: int = 20_000) -> int:
@@ -71,3 +107,41 @@ async def test_what_was_taken_before_the_disk_was_full_survives_a_kill(tmp_path:
         await broker.start()
         got = await broker.receive("E2", taken, 60)
         assert len(set(got)) == taken
+
+
+async def test_a_small_disk_that_fills_up_entirely_loses_nothing_and_work_resumes(
+    tmp_path: Path,
+) -> None:
+    """The mark first, then the end of the reserve, then room again, without a restart."""
+    store = {"min_free": 24 * MIB}
+    with small_disk(tmp_path / "disk", 48 * MIB) as disk:
+        async with broker_network(disk, store=store) as broker:
+            # Bodies of both kinds: rows and files.
+            taken = await fill(broker) + await fill(broker, 400_000)
+            assert taken > 20
+            filler = disk / "filler"
+            occupy(filler)
+            inbox = Inbox()
+            connection = await broker.connect("E2")
+            await connection.attach_consumer("E2", inbox, credit=taken)
+            await eventually(lambda: len(inbox.messages) == taken, 60)
+            await eventually(lambda: broker.logged("not removed"), 30)
+            # Delivered, but not safely gone: nothing is settled and everything is still there.
+            assert await broker.depth("E2") > 0
+            health = await broker.ask("/health")
+            assert health.status_code == 503
+            filler.unlink()
+            async with asyncio.timeout(60):
+                while await broker.depth("E2") > 0:
+                    await asyncio.sleep(0.05)
+            assert len(inbox.messages) == taken
+            async with asyncio.timeout(60):
+                while not (await broker.send("E1", "E2", message(body=b"room")))[0].taken:
+                    await asyncio.sleep(0.1)
+                while len(inbox.messages) <= taken or await broker.depth("E2") > 0:
+                    await asyncio.sleep(0.05)
+            assert len(inbox.messages) == taken + 1
+            # What is in the store is the same.
+            await broker.kill()
+            await broker.start()
+            assert await broker.depth("E2") == 0

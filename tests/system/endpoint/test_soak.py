@@ -60,6 +60,7 @@ class Application:
                 self.confirmed[(found.content or b"").decode()] += 1
 
 
+@pytest.mark.req("503-5.9-a", "503-5.9-b", component="endpoint")
 @pytest.mark.timeout(1800)
 async def test_every_message_ends_although_processes_are_killed(net: Network, soak: Soak) -> None:
     count, kills = soak.scale(5000), soak.scale(60)

@@ -1,0 +1,270 @@
+"""503 cl. 11.2: documents are exchanged as files, by applications that know nothing but folders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gridpost.assembly.check import check
+from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.core.refusal import Refusal
+from support.folders import Folders, folder_network, gone, there
+from support.network import Network, until_status
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def net(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Network]:
+    async with folder_network(tmp_path_factory.mktemp("folders")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def e1(net: Network) -> Folders:
+    return Folders(net, "E1")
+
+
+@pytest.fixture(scope="module")
+def e2(net: Network) -> Folders:
+    return Folders(net, "E2")
+
+
+@pytest.mark.req("503-11.2.1-a")
+@pytest.mark.req("503-11.2.1-b")
+@pytest.mark.req("503-11.2.1-c")
+@pytest.mark.req("503-11.2.1-e")
+@pytest.mark.req("503-11.2.1-f")
+@pytest.mark.req("503-11.2.1-g")
+@pytest.mark.req("503-11.2.2-a")
+@pytest.mark.req("503-T11-d")
+@pytest.mark.req("m11-5.2.3.1-b")
+@pytest.mark.req("m11-5.2.3.1-c")
+@pytest.mark.req("m11-T61-d")
+async def test_files_of_two_applications_arrive_with_everything_their_names_say(
+    net: Network, e1: Folders, e2: Folders
+) -> None:
+    """The log in OUT_LOG is all that a sender sees; nobody confirms, writing the file does."""
+    await e1.send("ONE_E2_F01_id-1.xml", "<one/>")
+    await e1.send("TWO_E2_F01_id-2.txt", "two")
+    received = await e2.receive(2)
+    by_content = {content: name for name, content in received.items()}
+    message_ids = {}
+    for content, start, extension in (
+        ("<one/>", "ONE_E1_F01_id-1_", "xml"),
+        ("two", "TWO_E1_F01_id-2_", "txt"),
+    ):
+        name = by_content[content]
+        stem, dot, ending = name.partition(".")
+        assert stem.startswith(start)
+        assert (dot, ending) == (".", extension)
+        message_ids[content] = stem.removeprefix(start)
+    await gone(e1.out / "ONE_E2_F01_id-1.xml", e1.out / "TWO_E2_F01_id-2.txt")
+    lines = await e1.log_of("ONE_E2_F01_id-1.xml.log", until="RECEIVED")
+    assert [len(line) for line in lines] == [5] * len(lines)
+    assert lines[0][1] == "ACCEPTED"
+    assert {line[1] for line in lines} == {"ACCEPTED", "DELIVERED", "RECEIVED"}
+    assert [line[0] for line in lines] == sorted(line[0] for line in lines)
+    assert {line[2] for line in lines} == {"E1"}
+    assert all(message_ids["<one/>"] in line[4] for line in lines)
+    async with net.api("E1") as api:
+        message = await api.status(message_ids["<one/>"])
+        assert message.status == "RECEIVED"
+        assert (message.sender_application, message.ba_message_id) == ("ONE", "id-1")
+    assert not list(e1.errors.iterdir())
+
+
+@pytest.mark.req("503-11.2.2-c")
+@pytest.mark.req("503-11.2.2-d")
+async def test_empty_tokens_keep_their_underscores_and_no_extension_means_no_dot(
+    e1: Folders, e2: Folders
+) -> None:
+    await e1.send("_E2_F01_", "bare")
+    (name,) = await e2.receive(1)
+    assert name.startswith("_E1_F01__")
+    # Without an extension in the metadata the default one of the recipient counts.
+    assert name.endswith(".dat")
+
+
+@pytest.mark.req("503-11.2.2-a")
+@pytest.mark.req("503-11.2.2-b")
+@pytest.mark.req("503-11.2.2-c")
+@pytest.mark.req("503-11.2.2-d")
+@pytest.mark.req("503-11.2.2-f")
+@pytest.mark.req("503-11.2.2-g")
+@pytest.mark.req("503-11.2.2-h")
+async def test_what_may_not_be_sent_goes_to_out_error_with_the_reason(
+    net: Network, e1: Folders, e2: Folders
+) -> None:
+    async with net.api("E1") as api:
+        before = [m.message_id for m in await api.search(limit="1")]
+        bad = {
+            "hello.xml": "x",
+            "E2_F01.xml": "x",
+            "APP_E2_F01.xml": "x",
+            "APP_E2_F01_id_more.xml": "x",
+            "APP_E2_F01_é.xml": "x",
+            "APP_E2_F01_a b.xml": "x",
+            "APP_E2_F01_a+b.xml": "x",
+            "APP_E2_F01_a.b.xml": "x",
+            "APP_E2_F01_dot.": "x",
+            "APP_E2__id.xml": "x",
+            "APP_E2_F01_empty.xml": "",
+            "APP_NOBODY_F01_id.xml": "x",
+            "APP_E2_OTHER_id.xml": "x",
+            "APP_E2_F01_".ljust(201, "x"): "x",
+        }
+        for name, content in bad.items():
+            (e1.out / name).write_text(content, encoding="utf-8")
+        (e1.out / "APP_E2_F01_link.xml").symlink_to("/etc/passwd")
+        os.mkfifo(e1.out / "APP_E2_F01_pipe.xml")
+        names = [*bad, "APP_E2_F01_link.xml", "APP_E2_F01_pipe.xml"]
+        await there(*(e1.errors / f"{name}.reason" for name in names))
+        for name in names:
+            assert name in os.listdir(e1.errors)
+            assert name not in os.listdir(e1.out)
+            reason = (e1.errors / f"{name}.reason").read_text(encoding="utf-8")
+            assert reason.strip(), name
+            assert not (e1.logs / f"{name}.log").exists()
+        assert (e1.errors / "hello.xml").read_text(encoding="utf-8") == "x"
+        assert "ACCESS_DENIED" in (e1.errors / "APP_E2_OTHER_id.xml.reason").read_text()
+        assert [m.message_id for m in await api.search(limit="1")] == before
+    await e1.send("APP_E2_F01_".ljust(200, "y"), "z")
+    assert list((await e2.receive(1)).values()) == ["z"]
+    for file in e1.errors.iterdir():
+        file.unlink()
+
+
+@pytest.mark.req("503-11.2.2-e")
+@pytest.mark.req("503-11.2.3-a")
+async def test_files_that_are_still_being_written_are_left_alone(e1: Folders, e2: Folders) -> None:
+    for extension in ("tmp", "TMP"):
+        (e1.out / f"APP_E2_F01_slow-{extension}.{extension}").write_text("half")
+    await e1.send("APP_E2_F01_quick.xml", "whole")
+    assert list((await e2.receive(1)).values()) == ["whole"]
+    for extension in ("tmp", "TMP"):
+        slow = e1.out / f"APP_E2_F01_slow-{extension}.{extension}"
+        assert slow.read_text() == "half"
+        slow.write_text("half and half")
+        slow.rename(e1.out / f"APP_E2_F01_slow-{extension}.xml")
+    assert sorted((await e2.receive(2)).values()) == ["half and half"] * 2
+
+
+@pytest.mark.req("503-11.2.3-b")
+async def test_a_large_document_appears_complete_or_not_at_all(e1: Folders, e2: Folders) -> None:
+    seen: dict[str, set[int]] = {}
+    watching = True
+
+    async def watch() -> None:
+        while watching:
+            for entry in os.scandir(e2.into):
+                seen.setdefault(entry.name, set()).add(entry.stat().st_size)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(watch())
+    size = 8 * 1024 * 1024
+    content = "x" * size
+    (e1.out / "big.tmp").write_text(content)
+    (e1.out / "big.tmp").rename(e1.out / "APP_E2_F01_big.xml")
+    lines = await e1.log_of("APP_E2_F01_big.xml.log", until="RECEIVED")
+    watching = False
+    await task
+    assert lines
+    for name, sizes in seen.items():
+        if not name.endswith(".tmp"):
+            assert sizes == {size}
+    assert list((await e2.receive(1)).values()) == [content]
+
+
+@pytest.mark.req("503-11.2.3-c")
+@pytest.mark.req("503-11.2.3-e")
+async def test_nothing_is_overwritten_where_names_repeat(e1: Folders, e2: Folders) -> None:
+    for content in ("first", "second"):
+        await e1.send("APP_E2_F01_same.xml", content)
+        await gone(e1.out / "APP_E2_F01_same.xml")
+    received = await e2.receive(2)
+    assert sorted(received.values()) == ["first", "second"]
+    for name in ("APP_E2_F01_same.xml.log", "APP_E2_F01_same.xml.1.log"):
+        lines = await e1.log_of(name, until="RECEIVED")
+        assert len({line[4].split()[1] for line in lines}) == 1
+    for content in ("bad", "worse"):
+        (e1.out / "same.bad").write_text(content)
+        await gone(e1.out / "same.bad")
+    await there(e1.errors / "same.1.bad.reason")
+    assert (e1.errors / "same.bad").read_text() == "bad"
+    assert (e1.errors / "same.1.bad").read_text() == "worse"
+
+
+@pytest.mark.req("503-11.2.4-b")
+@pytest.mark.req("503-11.2.4-c")
+@pytest.mark.req("503-11.2.4-d")
+@pytest.mark.req("503-11.2.4-e")
+async def test_each_message_type_has_its_folder_and_its_default_extension(
+    net: Network, e1: Folders, e2: Folders
+) -> None:
+    """Sent through the JSON API, a document has no extension of its own."""
+    async with net.api("E1") as api:
+        for message_type in ("F-A", "F-B", "F-C"):
+            await api.send("E2", message_type, message_type.encode())
+    for message_type, folder, extension in (
+        ("F-A", "IN-A", ".aaa"),
+        ("F-B", "IN-B", ".dat"),
+        ("F-C", "IN", ".dat"),
+    ):
+        received = await e2.receive(1, folder)
+        ((name, content),) = received.items()
+        assert content == message_type
+        assert name.endswith(extension)
+    await e1.send("APP_E2_F-A_id.xml", "with its own")
+    (name,) = await e2.receive(1, "IN-A")
+    assert name.endswith(".xml")
+
+
+@pytest.mark.req("503-5.12-j")
+async def test_a_tracing_message_leaves_no_file(net: Network, e2: Folders) -> None:
+    async with net.api("E1") as api:
+        message_id = await api.test("E2", "F01")
+        await until_status(api, message_id, "DELIVERED")
+    assert not list(e2.into.iterdir())
+
+
+def configuration(folder: Path, folders: str) -> Path:
+    file = folder / "endpoint.toml"
+    file.write_text(
+        'component = "endpoint"\ncode = "E1"\nhome = "home"\n'
+        '[contact]\norganization = "O"\nperson = "P"\nemail = "a@b.example"\nphone = "+1"\n'
+        f'[users.folder]\nchannels = ["folder"]\n{folders}'
+    )
+    return file
+
+
+@pytest.mark.req("503-11.2.4-a")
+async def test_folders_have_the_names_that_the_administrator_gives(tmp_path: Path) -> None:
+    text = '[folders]\nout = "a"\nout_error = "/b"\nout_log = "c/d"\n'
+    file = configuration(tmp_path, text)
+    found = read_endpoint_configuration(file).folders
+    assert found is not None
+    assert (found.out, found.out_error) == (tmp_path / "a", Path("/b"))
+    assert found.out_log == tmp_path / "c" / "d"
+    missing = [warning for warning in check(file).warnings if "does not exist" in warning]
+    assert len(missing) == 3
+
+
+@pytest.mark.req("m11-5.2.3.2-a")
+@pytest.mark.parametrize(
+    "text",
+    [
+        'out = "a"\nout_error = "a"\nout_log = "c"\n',
+        'out = "a"\nout_error = "b"\nout_log = "b"\n',
+        'out = "a"\nout_error = "b"\nout_log = "c"\n[folders.in]\nfolder = "a"\n',
+        'out = "a"\nout_error = "b"\nout_log = "c"\n[folders.types.X]\nfolder = "c"\n',
+    ],
+)
+async def test_two_kinds_of_files_do_not_share_a_folder(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Refusal):
+        read_endpoint_configuration(configuration(tmp_path, "[folders]\n" + text))

@@ -1,0 +1,170 @@
+"""MADES 1.1 cl. 5.2.2: the old interface for applications, beside the new one on the same endpoint."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from io import BytesIO
+from uuid import UUID
+
+import httpx
+import pytest
+from lxml import etree
+from prometheus_client import CollectorRegistry
+
+from gridpost.services.endpoint.request_counts import RequestCounts
+from gridpost.services.endpoint.soap_api import OLD_SERVICE, SoapApi
+from gridpost.services.endpoint.soap_operations11 import SoapOperations11
+from gridpost.wire.mades11.services import ENDPOINT, NAMESPACE
+from support.soap import VERSIONS, SoapEndpoint, SoapWorld, envelope, field
+
+
+class Old:
+    """The old interface of one endpoint, with the users of the new one."""
+
+    def __init__(self, new: SoapEndpoint) -> None:
+        one = new.endpoint
+        operations = SoapOperations11(
+            one.context, new.users, one.submission, one.handover, one.enquiry
+        )
+        counts = RequestCounts(CollectorRegistry())
+        self.app = SoapApi(
+            one.context, new.users, operations, lambda scope: (), BytesIO, counts,
+            service=OLD_SERVICE,
+        )  # fmt: skip
+
+    async def call(self, operation: str, *fields: str, version: str = "1.1") -> etree._Element:
+        """The answer, or the error in the detail of a fault; valid in any case."""
+        body = (
+            f'<m:{operation}Request xmlns:m="{NAMESPACE}">{"".join(fields)}</m:{operation}Request>'
+        )
+        media = "text/xml" if version == "1.1" else "application/soap+xml"
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://e", auth=("app", "secret")
+        ) as client:
+            response = await client.post(
+                "/mades/1", content=envelope(version, body), headers={"content-type": media}
+            )
+        root = etree.fromstring(response.content)
+        found = next(
+            e
+            for e in root.iter(etree.Element)
+            if str(e.tag).startswith(f"{{{NAMESPACE}}}{operation}")
+        )
+        ENDPOINT.schema.validate(found)
+        return found
+
+
+def message(
+    content: bytes, receiver: str = "E2", type_: str = "A01", conversation: str | None = None
+) -> list[str]:
+    return [
+        "<message>",
+        field("receiverCode", receiver),
+        field("businessType", type_),
+        field("content", b64encode(content).decode()),
+        field("senderApplication", "App7"),
+        field("baMessageID", "4711"),
+        "</message>",
+        field("conversationID", conversation),
+    ]
+
+
+@pytest.mark.req("m11-5.2.1-a")
+@pytest.mark.req("m11-T16-a")
+@pytest.mark.req("m11-T17-a")
+@pytest.mark.req("m11-T20-a")
+@pytest.mark.req("m11-T20-b")
+@pytest.mark.req("m11-5.2.2.2-a")
+@pytest.mark.req("m11-T22-a")
+@pytest.mark.req("m11-T28-a")
+@pytest.mark.req("m11-T69-b")
+@pytest.mark.req("m11-T74-a")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_delivery_as_an_old_application_sees_it(version: str) -> None:
+    world = SoapWorld()
+    sender, recipient = Old(world.sender), Old(world.recipient)
+    document = b"\0\xffdocument"
+    parts = message(document, conversation="App7-4711")
+    sent = await sender.call("SendMessage", *parts, version=version)
+    message_id = sent.findtext("messageID") or ""
+    UUID(message_id)
+    again = await sender.call("SendMessage", *parts, version=version)
+    assert again.findtext("messageID") == message_id
+    before = await sender.call("CheckMessageStatus", field("messageID", message_id))
+    assert before.findtext("messageStatus/state") == "ACCEPTED"
+    assert before.findtext("messageStatus/receiveTimestamp") is None
+    assert [e.text for e in before.iterfind(".//trace/trace/state")] == ["VERIFYING", "ACCEPTED"]
+    nothing = await recipient.call(
+        "ReceiveMessage", field("businessType", "A01"), field("downloadMessage", "true")
+    )
+    assert nothing.find("receivedMessage") is None
+    assert nothing.findtext("remainingMessagesCount") == "0"
+    await world.carry()
+    wanted = (field("businessType", "A01"), field("downloadMessage", "true"))
+    for _ in range(2):
+        got = await recipient.call("ReceiveMessage", *wanted, version=version)
+        assert got.findtext("receivedMessage/messageID") == message_id
+        assert b64decode(got.findtext("receivedMessage/content") or "") == document
+        assert got.findtext("receivedMessage/businessType") == "A01"
+        assert got.findtext("receivedMessage/senderApplication") == "App7"
+        assert got.findtext("remainingMessagesCount") == "0"
+    bare = await recipient.call(
+        "ReceiveMessage", field("businessType", "A01"), field("downloadMessage", "false")
+    )
+    assert (bare.findtext("receivedMessage/content") or "") == ""
+    assert bare.findtext("remainingMessagesCount") == "1"
+    # The new interface sees the same message.
+    assert (await world.recipient.receive()).text("receivedMessage/messageID") == message_id
+    done = await recipient.call("ConfirmReceiveMessage", field("messageID", message_id))
+    assert done.findtext("messageID") == message_id
+    await world.carry()
+    after = await sender.call("CheckMessageStatus", field("messageID", message_id))
+    status = after.find("messageStatus")
+    assert status is not None
+    assert status.findtext("state") == "RECEIVED"
+    states = [e.text for e in status.iterfind("trace/trace/state")]
+    assert states[:2] == ["VERIFYING", "ACCEPTED"]
+    assert states[-2:] == ["DELIVERED", "RECEIVED"]
+    assert set(states[2:-2]) <= {"TRANSPORTED"}
+    delivered = [
+        item.findtext("timestamp")
+        for item in status.iterfind("trace/trace")
+        if item.findtext("state") == "DELIVERED"
+    ]
+    assert [status.findtext("receiveTimestamp")] == delivered
+    first = status.find("trace/trace")
+    assert first is not None
+    assert first.findtext("timestamp") == status.findtext("sendTimestamp")
+
+
+@pytest.mark.req("m11-T18-a")
+@pytest.mark.req("m11-T21-a")
+@pytest.mark.req("m11-T25-a")
+@pytest.mark.req("m11-5.2.2.4-a")
+async def test_refusals_and_the_connectivity_test() -> None:
+    world = SoapWorld()
+    sender, recipient = Old(world.sender), Old(world.recipient)
+    refused = await sender.call("SendMessage", *message(b"x", receiver="NOBODY"))
+    assert refused.findtext("errorCode") == "VALIDATION_ERROR"
+    assert refused.findtext("receiverCode") == "NOBODY"
+    refused = await sender.call("SendMessage", *message(b"x", type_="A 1"))
+    assert refused.findtext("errorCode") == "INVALID_PARAMETERS"
+    refused = await recipient.call(
+        "ReceiveMessage", field("businessType", "A 1"), field("downloadMessage", "true")
+    )
+    assert refused.findtext("businessType") == "A 1"
+    refused = await sender.call("ConnectivityTest", field("receiverCode", "E 2"))
+    assert refused.findtext("errorCode") == "INVALID_PARAMETERS"
+    assert refused.findtext("receiverCode") == "E 2"
+    test = await sender.call("ConnectivityTest", field("receiverCode", "E2"))
+    message_id = test.findtext("messageID") or ""
+    before = await sender.call("CheckMessageStatus", field("messageID", message_id))
+    assert before.findtext("messageStatus/state") == "ACCEPTED"
+    await world.carry()
+    after = await sender.call("CheckMessageStatus", field("messageID", message_id))
+    assert after.findtext("messageStatus/state") == "DELIVERED"
+    unknown = "11111111-1111-4111-8111-111111111111"
+    for operation in ("CheckMessageStatus", "ConfirmReceiveMessage"):
+        refused = await sender.call(operation, field("messageID", unknown))
+        assert refused.findtext("messageID") == unknown

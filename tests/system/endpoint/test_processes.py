@@ -1,0 +1,239 @@
+"""Two processes of one endpoint over one database: either is killed, the database is restarted.
+
+E1 runs twice, with its message box and its keys in PostgreSQL; its peer E2 runs once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from gridpost.client import AsyncEndpoint, Message
+from gridpost.core.refusal import Refusal, Rule
+from support.network import Network, Running, free_port, network, until_status
+from support.postgres import PostgresServer
+from support.soak import Soak
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+FIRST, SECOND = "E1", "E1b"
+TYPE = "SHARED"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def net(
+    tmp_path_factory: pytest.TempPathFactory, own_postgres_server: PostgresServer
+) -> AsyncIterator[Network]:
+    folder = tmp_path_factory.mktemp("network")
+    database = own_postgres_server.create_database().section(folder)
+    async with network(folder) as found:
+        await found.broker("B1")
+        await found.start("B1")
+        await found.endpoint(
+            "E1",
+            "INDIRECT:B1",
+            more='store = "postgres"\n',
+            last='[postgres]\nschema = "e1"\n'
+            + "".join(f'{name} = "{value}"\n' for name, value in database.items())
+            + '[keys]\nplace = "store"\npassphrase = "known to both processes"\n',
+        )
+        _second(found)
+        await found.endpoint("E2", "INDIRECT:B1")
+        await found.start("E1", "E1b", "E2")
+        for code in (FIRST, SECOND):
+            await found.known(code, "E2")
+        await found.known("E2", "E1")
+        yield found
+
+
+def _second(net: Network) -> None:
+    """The same endpoint once more: its own home and ports, no registration of its own."""
+    text = net.components[FIRST].file.read_text()
+    for name, key in ((FIRST, SECOND), (f"{FIRST} operations", f"{SECOND} operations")):
+        port = net.ports[key] = free_port()
+        text = text.replace(f"port = {net.ports[name]}\n", f"port = {port}\n")
+    file = net.folder / f"{SECOND}.toml"
+    file.write_text(text.replace('home = "E1"', 'home = "E1b"'))
+    net.components[SECOND] = Running("endpoint", file)
+
+
+class Application:
+    """Of the party behind E1: it uses whichever process answers, and repeats until one does."""
+
+    def __init__(self, apis: tuple[AsyncEndpoint, AsyncEndpoint], chance: random.Random) -> None:
+        self.chance = chance
+        self.apis = apis
+        self.accepted: dict[str, str] = {}
+        self.confirmed: Counter[str] = Counter()
+        self.handed_over_again: list[str] = []
+        self.done = asyncio.Event()
+
+    async def send(self, count: int) -> None:
+        for number in range(count):
+            key = f"out-{number}"
+            self.accepted[key] = await self._repeat(
+                lambda api, key=key: api.send("E2", TYPE, key.encode(), key=key)
+            )
+
+    async def receive(self) -> None:
+        while not self.done.is_set():
+            answered = set(self.confirmed)
+            found = await self._repeat(lambda api: api.receive(TYPE))
+            if found is None:
+                await asyncio.sleep(0.05)
+                continue
+            name = (found.content or b"").decode()
+            if name in answered:
+                self.handed_over_again.append(name)
+            message_id = found.message.message_id
+            await self._repeat(lambda api, message_id=message_id: api.confirm(message_id))
+            self.confirmed[name] += 1
+
+    async def _repeat(self, call):  # type: ignore[no-untyped-def]
+        while True:
+            try:
+                return await call(self.chance.choice(self.apis))
+            except Refusal as refusal:
+                if not refusal.retryable:
+                    raise
+                await asyncio.sleep(0.05)
+
+
+async def _ended(api: AsyncEndpoint, message_ids: list[str], seconds: float) -> Counter[str]:
+    ended: Counter[str] = Counter()
+    async with asyncio.timeout(seconds):
+        for message_id in message_ids:
+            while (found := await _status(api, message_id)).status not in ("RECEIVED", "FAILED"):
+                await asyncio.sleep(0.1)
+            if found.status == "FAILED":
+                assert (await api.explain(message_id)).summary
+            ended[found.status] += 1
+    return ended
+
+
+async def _status(api: AsyncEndpoint, message_id: str) -> Message:
+    """A connection to a process that was killed breaks at its next use; another one is opened then."""
+    while True:
+        try:
+            return await api.status(message_id)
+        except Refusal as refusal:
+            if refusal.rule is not Rule.UNREACHABLE:
+                raise
+            await asyncio.sleep(0.1)
+
+
+async def _drain(api: AsyncEndpoint, done: asyncio.Event) -> Counter[str]:
+    """The application of E2."""
+    got: Counter[str] = Counter()
+    while not done.is_set():
+        found = await api.receive(TYPE)
+        if found is None:
+            await asyncio.sleep(0.05)
+            continue
+        await api.confirm(found.message.message_id)
+        got[(found.content or b"").decode()] += 1
+    return got
+
+
+async def _duties(net: Network) -> dict[str, list[str]]:
+    held = {}
+    async with httpx.AsyncClient() as client:
+        for code in (FIRST, SECOND):
+            port = net.ports[f"{code} operations"]
+            health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
+            held[code] = health["processes"]["duties"]
+    return held
+
+
+async def test_each_duty_has_one_process(net: Network) -> None:
+    wanted = ["directory", "expiry", "listening", "retention", "take-over"]
+
+    async def settled() -> bool:
+        held = await _duties(net)
+        return sorted(held[FIRST] + held[SECOND]) == wanted
+
+    async with asyncio.timeout(30):
+        while not await settled():
+            await asyncio.sleep(0.2)
+
+
+async def test_what_one_process_accepted_the_other_knows(net: Network) -> None:
+    async with net.api(FIRST) as first, net.api(SECOND) as second, net.api("E2") as peer:
+        message_id = await first.send("E2", "KNOWN", b"once", key="the same")
+        assert await second.send("E2", "KNOWN", b"once", key="the same") == message_id
+        await until_status(second, message_id, "DELIVERED")
+        found = await peer.receive("KNOWN")
+        assert found is not None
+        await peer.confirm(found.message.message_id)
+        for api in (first, second):
+            await until_status(api, message_id, "RECEIVED")
+
+
+@pytest.mark.timeout(1800)
+async def test_either_process_is_killed(net: Network, soak: Soak) -> None:
+    count, kills = soak.scale(1000), soak.scale(40)
+    chance = random.Random(soak.seed + 1)
+    async with net.api(FIRST) as first, net.api(SECOND) as second, net.api("E2") as peer:
+        application = Application((first, second), random.Random(soak.seed))
+        receiving = asyncio.create_task(application.receive())
+        draining = asyncio.create_task(_drain(peer, application.done))
+        sending = asyncio.create_task(application.send(count))
+
+        async def answer() -> list[str]:
+            return [
+                await peer.send("E1", TYPE, f"in-{n}".encode(), key=f"in-{n}") for n in range(count)
+            ]
+
+        answering = asyncio.create_task(answer())
+        for _ in range(kills):
+            await asyncio.sleep(chance.uniform(0.2, 1.5))
+            code = chance.choice((FIRST, SECOND))
+            await net.components[code].kill()
+            await net.components[code].start()
+        await asyncio.wait_for(sending, 600)
+        incoming = await asyncio.wait_for(answering, 600)
+        out = await _ended(first, list(application.accepted.values()), 300)
+        into = await _ended(peer, incoming, 300)
+        application.done.set()
+        await receiving
+        got = await draining
+    assert out.total() == into.total() == count
+    assert application.handed_over_again == []
+    assert set(application.confirmed.values()) | set(got.values()) <= {1}
+    assert got.total() == out["RECEIVED"]
+    assert application.confirmed.total() == into["RECEIVED"]
+    soak.report(messages=2 * count, kills=kills, received=out["RECEIVED"] + into["RECEIVED"])
+
+
+@pytest.mark.timeout(600)
+async def test_without_the_database_nothing_is_settled(
+    net: Network, own_postgres_server: PostgresServer
+) -> None:
+    async with net.api(FIRST) as first, net.api(SECOND) as second, net.api("E2") as peer:
+        await asyncio.to_thread(own_postgres_server.stop, signal.SIGQUIT)
+        for api in (first, second):
+            with pytest.raises(Refusal) as refused:
+                await api.send("E2", "AWAY", b"x", key="away")
+            assert refused.value.retryable
+        sent = await peer.send("E1", "AWAY", b"while it was away")
+        await eventually(
+            lambda: any(net.components[c].logged("message not taken") for c in (FIRST, SECOND)), 60
+        )
+        assert (await peer.status(sent)).status == "ACCEPTED"
+        await asyncio.to_thread(own_postgres_server.start)
+        await until_status(peer, sent, "DELIVERED", seconds=90)
+        found = await second.receive("AWAY")
+        assert found is not None
+        assert found.content == b"while it was away"
+        await first.confirm(found.message.message_id)
+        await until_status(peer, sent, "RECEIVED", seconds=30)
+        message_id = await second.send("E2", "AWAY", b"x", key="away")
+        await until_status(first, message_id, "DELIVERED", seconds=60)
