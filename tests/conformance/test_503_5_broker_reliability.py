@@ -27,7 +27,7 @@ async def quiet(broker: BrokerNetwork) -> AsyncIterator[None]:
 
 
 async def depth_is(broker: BrokerNetwork, code: str, wanted: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await broker.depth(code) != wanted:
             await asyncio.sleep(0.02)
 

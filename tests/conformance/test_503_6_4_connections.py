@@ -29,7 +29,7 @@ async def send(sender: LiveEndpoint, to: str, type_: str = "A01", content: bytes
     return await sender.submission.send("app", Document(to, type_, content))
 
 
-async def reaches(one: LiveEndpoint, message_id: str, status: Status, seconds: float = 10) -> None:
+async def reaches(one: LiveEndpoint, message_id: str, status: Status, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while await one.enquiry.status(message_id) is not status:
             await asyncio.sleep(0.01)

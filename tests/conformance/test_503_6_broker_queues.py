@@ -27,7 +27,7 @@ async def quiet(broker: BrokerNetwork) -> AsyncIterator[None]:
 
 
 async def emptied(broker: BrokerNetwork, code: str, depth: int = 0) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await broker.depth(code) != depth:
             await asyncio.sleep(0.02)
 

@@ -38,7 +38,7 @@ async def stored(machine: Machine) -> OwnEntry:
 
 async def pushed(client: DirectoryClient) -> None:
     running = asyncio.ensure_future(client.configuration.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while client.configuration.state.pending:
             await asyncio.sleep(0.01)
     running.cancel()
@@ -226,13 +226,13 @@ async def test_a_failed_push_is_told_and_repeated_until_it_succeeds(kind: Compon
     component = changed(machine)
     with capture_logs() as logs:
         await client.configuration.change(component, by="administrator")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not client.configuration.state.reason:
                 await asyncio.sleep(0.01)
     assert "cannot be reached" in client.configuration.state.reason
     assert any(line["event"] == "push failed" for line in logs)
     assert (await stored(machine)).component == component
-    async with directory.running(port), asyncio.timeout(20):
+    async with directory.running(port), asyncio.timeout(60):
         while client.configuration.state.pending:
             await asyncio.sleep(0.01)
         assert same_data(directory.others[machine.code], component)

@@ -328,9 +328,9 @@ async def test_without_its_home_a_broker_asks_another_directory_through_the_prox
             other.foreign["CD-1"] = home.subsystem()
             broker.members["N2"] = added(other, "N2")
             other.asked.clear()
-            await asyncio.wait_for(other.asked.wait(), 20)
+            await asyncio.wait_for(other.asked.wait(), 60)
             connection = await broker.connect("E1")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         producer = await connection.attach_producer("N2")

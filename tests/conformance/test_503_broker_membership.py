@@ -45,7 +45,7 @@ async def frame(reader: asyncio.StreamReader) -> tuple[int, object]:
 @pytest.mark.req("503-6.1.2-b", component="broker")
 async def test_a_connection_is_set_up_in_the_order_of_amqp(broker: BrokerNetwork) -> None:
     context = client_context(amqp_credentials(broker.members["E1"], broker.directory.pki.root))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, ssl=context)
         writer.write(SASL)
         assert await reader.readexactly(8) == SASL

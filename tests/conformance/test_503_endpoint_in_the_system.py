@@ -295,7 +295,7 @@ async def test_an_endpoint_consumes_its_own_queue_and_produces_to_the_recipients
         message_id = await one.submission.send("app", Document("E2", "A01", b"document"))
         await until(two, message_id)
         await two.handover.confirm(message_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await one.enquiry.status(message_id) is not Status.RECEIVED:
                 await asyncio.sleep(0.01)
         # The message went into the queue E2, its acknowledgements into E1, and no other was touched.
@@ -304,7 +304,7 @@ async def test_an_endpoint_consumes_its_own_queue_and_produces_to_the_recipients
 
 
 async def until(endpoint, message_id: str) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await endpoint.enquiry.entry(Side.RECEIVED, message_id)
@@ -331,7 +331,7 @@ async def test_an_endpoint_without_urls_is_not_sent_to_directly() -> None:
         two = await world.endpoint("E2", now_path("*", "DIRECT"))
         assert (one.entry().takes_connections, two.entry().takes_connections) == (True, False)
         message_id = await one.submission.send("app", Document("E2", "A01", b"document"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while Event.TRANSFER_FAILED not in [
                 line.event for line in await one.enquiry.trace(Side.SENT, message_id)
             ]:
@@ -362,7 +362,7 @@ async def test_an_endpoint_takes_tls_then_sasl_external_and_nothing_else() -> No
         context.verify_mode = ssl.CERT_NONE
         reader, writer = await asyncio.open_connection("127.0.0.1", one.port, ssl=context)
         writer.write(b"AMQP\x03\x01\x00\x00")
-        offer = await asyncio.wait_for(reader.readuntil(b"EXTERNAL"), 20)
+        offer = await asyncio.wait_for(reader.readuntil(b"EXTERNAL"), 60)
         assert offer.startswith(b"AMQP\x03\x01\x00\x00")
         assert b"ANONYMOUS" not in offer
         assert b"PLAIN" not in offer
@@ -391,7 +391,7 @@ async def test_no_transfer_of_an_endpoint_is_settled_in_advance() -> None:
         state = (await one.enquiry.entry(Side.SENT, message_id)).delivery.state
         assert state is State.ACCEPTED
         taken[0].accept()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (
                 await one.enquiry.entry(Side.SENT, message_id)
             ).delivery.state is not State.DELIVERING:

@@ -94,7 +94,7 @@ async def test_without_direct_transfer_nobody_is_let_in(setup: Setup) -> None:
 async def test_plain_amqp_is_not_answered(setup: Setup) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.server.port)
     writer.write(b"AMQP\x00\x01\x00\x00")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     assert not answer.startswith(b"AMQP")
     writer.close()
@@ -159,7 +159,7 @@ async def test_a_message_with_a_wrong_address_is_rejected(
     producer = await connection.attach_producer("E1")
     outcome = await producer.send(message(sender, receiver))
     assert outcome.kind is OutcomeKind.REJECTED
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while rule not in await setup.refusals():
             await asyncio.sleep(0.01)
     connection.close()
@@ -199,7 +199,7 @@ async def test_the_directory_is_asked_again_at_every_operation(setup: Setup) -> 
 
 
 async def _until(one: LiveEndpoint, message_id: str, status: Status) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await one.enquiry.status(message_id) is not status:
             await asyncio.sleep(0.01)
     assert (await one.enquiry.entry(Side.SENT, message_id)).delivery.status is status

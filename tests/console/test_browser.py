@@ -50,7 +50,7 @@ async def flows(site: Site) -> dict[str, str]:
     # E2 is down: its queue fills. The restriction then keeps it out when it comes back.
     done = await drive(site, "broker")
     await site.components["E2"].start()
-    async with site.signed_in("B1", "vera") as client, asyncio.timeout(30):
+    async with site.signed_in("B1", "vera") as client, asyncio.timeout(60):
         while "Peer not allowed" not in (await client.get("/refusals")).text:
             await asyncio.sleep(0.2)
     return done | await drive(site, "rest")

@@ -47,7 +47,7 @@ async def run(broker: BrokerNetwork, folder: Path, code: str, **task: Any) -> di
 
 
 async def depth_is(broker: BrokerNetwork, wanted: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await broker.depth("E2") != wanted:
             await asyncio.sleep(0.02)
 

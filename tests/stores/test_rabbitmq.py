@@ -73,7 +73,7 @@ async def test_a_queue_that_another_edge_uses_is_not_removed(
         (message,) = await second.read("E2", 0, ALL, ALL)
         await commit(second, Remove("E2", message, row()))
         second.unsubscribe("E2")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await first.remove("E2"):
                 await asyncio.sleep(0.1)
 
@@ -104,7 +104,7 @@ async def test_a_message_that_no_edge_wrote_is_set_aside_and_not_lost(
         await channel.publish(b"who am I", Properties(), routing_key="queue/E2")
         await commit(store, put(message=queued(b"ours")))
         assert [m.content for m in await store.read("E2", 0, ALL, ALL)] == [b"ours"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (found := await channel.get("unreadable")) is None:
                 await asyncio.sleep(0.05)
         assert found.body == b"who am I"
@@ -118,7 +118,7 @@ async def test_while_rabbitmq_is_short_of_memory_new_messages_are_refused(tmp_pa
         async with edge(tmp_path / "a", rabbit, "/") as store:
             # RabbitMQ says so when somebody publishes; that message stays unanswered.
             store.submit((put(),), lambda refusal: None)
-            await eventually(lambda: store.space.refusing, 20)
+            await eventually(lambda: store.space.refusing, 60)
             assert "RabbitMQ" in store.space.reason
             with pytest.raises(Refusal) as refused:
                 await commit(store, put())

@@ -28,7 +28,7 @@ rhea = pytest.mark.parametrize("library", [pytest.param("rhea", marks=needs_rhea
 
 
 async def application(
-    library: str, port: int, *, seconds: float = 30, **task: Any
+    library: str, port: int, *, seconds: float = 60, **task: Any
 ) -> dict[str, Any]:
     for way in ("send", "consume"):
         if way in task:

@@ -160,7 +160,7 @@ class BrokerNetwork:
             stderr=asyncio.subprocess.PIPE, env=self._environment(),
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self.process))
-        await eventually(lambda: self.logged("listening") or self.ended, 30)
+        await eventually(lambda: self.logged("listening") or self.ended, 60)
         assert not self.ended, self.lines
         (line,) = self.logged("listening")
         self.port, self.operations_port = line["port"], line["operations_port"]
@@ -213,7 +213,7 @@ class BrokerNetwork:
         """Until the broker has asked the directory twice more: the second answer was used."""
         for _ in range(2):
             self.directory.asked.clear()
-            await asyncio.wait_for(self.directory.asked.wait(), 10)
+            await asyncio.wait_for(self.directory.asked.wait(), 60)
         await asyncio.sleep(0.1)
 
     # ------------------------------------------------------------ endpoints
@@ -258,7 +258,7 @@ class BrokerNetwork:
         await connection.lost
         return outcomes
 
-    async def receive(self, code: str, count: int, seconds: float = 10) -> list[bytes]:
+    async def receive(self, code: str, count: int, seconds: float = 60) -> list[bytes]:
         inbox = Inbox()
         connection = await self.connect(code)
         await connection.attach_consumer(code, inbox, credit=CREDIT)

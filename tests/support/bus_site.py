@@ -72,7 +72,7 @@ class Site:
         name, _ = await self.channel.declare_queue(durable=False, auto_delete=False)
         return name
 
-    async def next(self, queue: str, seconds: float = 10) -> Incoming:
+    async def next(self, queue: str, seconds: float = 60) -> Incoming:
         import asyncio
 
         async with asyncio.timeout(seconds):

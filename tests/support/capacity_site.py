@@ -249,7 +249,7 @@ class Participant:
 
     async def listen(self) -> None:
         """To its response queue, once it is there."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 channel = await self.connection.channel(confirms=False)
                 try:
@@ -264,7 +264,7 @@ class Participant:
         def found() -> list[Incoming]:
             return [r for r in self.responses if r.properties.correlation_id == correlation_id]
 
-        await eventually(found, 30)
+        await eventually(found, 60)
         return found()[0]
 
     async def ask(self, body: bytes | str, correlation_id: str | None = None, **more: Any) -> Any:

@@ -50,7 +50,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """The first true value; a condition that raises is not true yet."""
     end = time.monotonic() + seconds
     while True:

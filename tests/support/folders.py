@@ -56,7 +56,7 @@ class Folders:
     async def many(self, prefix: str, count: int) -> None:
         await _script("many", str(self.out), prefix, str(count))
 
-    async def receive(self, count: int, folder: str = "IN", seconds: float = 20) -> dict[str, str]:
+    async def receive(self, count: int, folder: str = "IN", seconds: float = 60) -> dict[str, str]:
         out = await _script("receive", str(self.base / folder), str(count), str(seconds))
         found: dict[str, str] = json.loads(out)
         assert len(found) >= count, found
@@ -69,7 +69,7 @@ class Folders:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def log_of(self, name: str, *, until: str, seconds: float = 20) -> list[list[str]]:
+    async def log_of(self, name: str, *, until: str, seconds: float = 60) -> list[list[str]]:
         """The lines of a log, once one has this state."""
         async with asyncio.timeout(seconds):
             while True:
@@ -81,13 +81,13 @@ class Folders:
                 await asyncio.sleep(0.02)
 
 
-async def gone(*paths: Path, seconds: float = 20) -> None:
+async def gone(*paths: Path, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while any(path.exists() for path in paths):
             await asyncio.sleep(0.02)
 
 
-async def there(*paths: Path, seconds: float = 20) -> None:
+async def there(*paths: Path, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not all(path.exists() for path in paths):
             await asyncio.sleep(0.02)

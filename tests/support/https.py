@@ -83,7 +83,7 @@ async def raw_tls(
 async def ended(reader: asyncio.StreamReader) -> bytes:
     """What still comes until the peer ends the connection."""
     try:
-        return await asyncio.wait_for(reader.read(), 10)
+        return await asyncio.wait_for(reader.read(), 60)
     except (ConnectionError, ssl.SSLError):
         return b""
 

@@ -117,6 +117,12 @@ class Running:
     async def kill(self) -> None:
         await self.stop(signal.SIGKILL)
 
+    def show_trouble(self) -> None:
+        """What a failed test shows of this process: its last errors."""
+        errors = [line for line in self.lines if line.get("level") in ("error", "critical")]
+        for line in errors[-5:]:
+            print(self.file.stem, json.dumps(line, indent=1).replace("\\n", "\n"))
+
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
         async for line in process.stderr:
@@ -251,6 +257,7 @@ class Network:
     async def close(self) -> None:
         for running in (*self.components.values(), self.directory):
             await running.kill()
+            running.show_trouble()
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ async def test_a_restored_network_loses_nothing_that_was_saved_and_stops_duplica
         await net.components["E2"].stop()
         async with net.api("E1") as api:
             waiting = await api.send("E2", "A01", b"w" * 5000)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await api.status(waiting)).state != "DELIVERING":
                     await asyncio.sleep(0.05)
         archives = {}

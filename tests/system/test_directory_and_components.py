@@ -164,7 +164,7 @@ async def test_a_directory_goes_through_a_proxy_and_finds_the_url_that_works(
                 try:
                     one.start()
                     two.register("E2")
-                    wait_for(lambda: one.codes() == {"CD-1", "CD-2", "E2"}, 40)
+                    wait_for(lambda: one.codes() == {"CD-1", "CD-2", "E2"}, 60)
                 finally:
                     one.kill()
 

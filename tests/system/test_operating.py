@@ -83,7 +83,7 @@ async def kill(net: Network, api: AsyncEndpoint | None = None) -> None:
 
 
 async def confirm(api: AsyncEndpoint, message_type: str) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (found := await api.receive(message_type)) is None:
             await asyncio.sleep(0.05)
     await api.confirm(found.message.message_id)
@@ -172,7 +172,7 @@ async def test_a_proof_is_exported_and_verified_after_the_peer_was_revoked(
         await until_status(one, message_id, "RECEIVED")
         await net.components["E2"].stop()
         await net.administer("revoke", "E2", "--reason", "left the market")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await one.test("E2", "P01")

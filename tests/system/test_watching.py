@@ -77,7 +77,7 @@ async def test_a_message_that_waits_too_long_is_told_and_a_refused_user_reaches_
         async with net.api("E1") as api:
             message_id = await api.send("E2", "A01", b"document")
 
-        await eventually(lambda: message_id.encode() in posts, 30)
+        await eventually(lambda: message_id.encode() in posts, 60)
         assert b"message_waiting" in posts
         await eventually(
             lambda: any(a.get("kind") == "queue_age" for a in net.components["B1"].logged("alert")),
@@ -92,11 +92,11 @@ async def test_a_message_that_waits_too_long_is_told_and_a_refused_user_reaches_
                 f"http://127.0.0.1:{net.ports['E1']}/api/v1/messages", auth=("app", "guessed")
             )
             assert wrong.status_code == 401
-        await eventually(lambda: b" security [gridpost@32473" in lines, 20)
+        await eventually(lambda: b" security [gridpost@32473" in lines, 60)
 
         # The recipient comes back: the alert is over.
         await net.start("E2")
-        await eventually(lambda: b'"cleared"' in posts, 30)
+        await eventually(lambda: b'"cleared"' in posts, 60)
 
 
 @contextmanager
@@ -141,7 +141,7 @@ async def _alerts_over_a_restart(tmp_path: Path, ntp: int) -> None:
         )
         broker = await net.broker("B1", more)
         await broker.start()
-        await eventually(lambda: posts.count(b'"raised"') == 2, 20)
+        await eventually(lambda: posts.count(b'"raised"') == 2, 60)
         async with httpx.AsyncClient(trust_env=False) as client:
             port = _health_port(tmp_path / "B1.toml")
             health = (await client.get(f"http://127.0.0.1:{port}/health")).json()

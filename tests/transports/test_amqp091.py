@@ -65,16 +65,16 @@ async def test_prefetch_limits_what_a_consumer_holds_and_what_it_returns_comes_a
     )
     got: list[Incoming] = []
     tag = await channel.consume("q", got.append, prefetch=2)
-    await eventually(lambda: len(got) == 2, 10)
+    await eventually(lambda: len(got) == 2, 60)
     await channel.nack(got[0].tag)
-    await eventually(lambda: len(got) == 3, 10)
+    await eventually(lambda: len(got) == 3, 60)
     for one in list(got[1:]):
         await channel.ack(one.tag)
     # RabbitMQ 3.10 puts what is given back behind everything else.
-    await eventually(lambda: len(got) == 5, 10)
+    await eventually(lambda: len(got) == 5, 60)
     await channel.ack(got[3].tag)
     await channel.ack(got[4].tag)
-    await eventually(lambda: len(got) == 6, 10)
+    await eventually(lambda: len(got) == 6, 60)
     assert [one.body for one in got] == [b"0", b"1", b"2", b"3", b"4", b"0"]
     assert got[5].redelivered
     assert got[5].properties.headers["x-delivery-count"] == 1
@@ -136,10 +136,10 @@ async def test_a_keeper_gives_a_new_connection_for_each_that_is_lost(rabbitmq: R
             rabbitmq.api("DELETE", f"connections/{row['name']}")
         return len(given)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         # The node lists a connection a moment after it was opened.
         while await asyncio.to_thread(close_by_force) < 2:
             await asyncio.sleep(0.2)
     assert reasons[0].rule is Rule.AMQP091_UNREACHABLE
-    await eventually(lambda: keeper.connection is not None, 10)
+    await eventually(lambda: keeper.connection is not None, 60)
     await keeper.close()

@@ -227,15 +227,21 @@ HOSTILE: dict[str, Callable[[], bytes | str]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_document_is_refused_quickly_and_in_little_memory(name: str) -> None:
     data = HOSTILE[name]()
+    # The lowest of three tries: what else this process does at the moment counts too.
+    rules, costs, sizes = zip(*(cost_of_refusing(data) for _ in range(3)), strict=True)
+    # Not much more than reading what is allowed: the largest document of usual form.
+    assert min(costs) < 10 * allowed_cost()
+    assert min(sizes) < 120
+    assert set(rules) <= {Rule.FORBIDDEN_XML, Rule.LIMIT_EXCEEDED}
+
+
+def cost_of_refusing(data: bytes | str) -> tuple[Rule, float, float]:
+    """The rule, seconds of the processor, megabytes."""
     # Linux: set the high water mark back to what is in use now.
     Path("/proc/self/clear_refs").write_text("5")
     before, start = high_water_mark(), time.process_time()
     rule = refused(data, XmlLimits())
-    spent = time.process_time() - start
-    # Not much more than reading what is allowed: the largest document of usual form.
-    assert spent < 10 * allowed_cost()
-    assert high_water_mark() - before < 120
-    assert rule in (Rule.FORBIDDEN_XML, Rule.LIMIT_EXCEEDED)
+    return rule, time.process_time() - start, high_water_mark() - before
 
 
 @cache
@@ -409,3 +415,36 @@ ANY_SCHEMA = """
 <xsd:sequence><xsd:any processContents="skip" minOccurs="0" maxOccurs="unbounded"/></xsd:sequence>
 </xsd:complexType></xsd:element></xsd:schema>
 """
+
+
+SCHEMAS_AT_ONCE = """
+import threading
+from lxml import etree
+from gridpost.wire import xml
+from gridpost.wire.mades import metadata
+
+start, schema = threading.Barrier(8), etree.XML(
+    b'<s:schema xmlns:s="http://www.w3.org/2001/XMLSchema"><s:element name="a"><s:complexType>'
+    b'<s:attribute name="b" type="s:int"/></s:complexType></s:element></s:schema>'
+)
+
+def compile():
+    start.wait()
+    xml.Schema("a", schema)
+
+threads = [threading.Thread(target=compile) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+xml.Schema("a", schema)
+"""
+
+
+def test_the_first_schemas_of_a_process_may_be_compiled_at_once() -> None:
+    """libxml2 makes its built-in types with the first schema, and not safely: about one in ten failed."""
+    for _ in range(10):
+        done = subprocess.run(
+            [sys.executable, "-c", SCHEMAS_AT_ONCE], capture_output=True, text=True, check=False
+        )
+        assert not done.stderr

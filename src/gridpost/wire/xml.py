@@ -63,6 +63,10 @@ class _OwnParser(threading.local):
 
 _own = _OwnParser()
 
+# libxml2 makes its table of built-in types with the first schema of a process. Two threads that do so at once
+# leave it half made, and no schema compiles from then on: so it is made here, under the lock of the import.
+etree.XMLSchema(etree.XML(b'<schema xmlns="http://www.w3.org/2001/XMLSchema"/>'))
+
 _ERR_RESOURCE_LIMIT = 114  # libxml2's own limits; not named in every version of the bindings
 _ERR_NAME_TOO_LONG = 110
 

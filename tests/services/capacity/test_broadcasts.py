@@ -52,7 +52,7 @@ async def settled(site, *people):
     """A message of the service's own, behind everything so far: each heartbeat comes in order."""
     await site.running.service.post.settled()
     before = {person: beats(person) for person in people}
-    await eventually(lambda: all(beats(p) > before[p] for p in people), 30)
+    await eventually(lambda: all(beats(p) > before[p] for p in people), 60)
 
 
 def beats(person):
@@ -240,7 +240,7 @@ async def test_heartbeats_say_when_they_were_sent_and_how_often(site):
         await r1.login()
         await r1.subscribe()
         before = datetime.now(UTC)
-        await eventually(lambda: beats(r1) >= 4, 30)
+        await eventually(lambda: beats(r1) >= 4, 60)
         found = [i for i in r1.broadcasts if i.properties.content_type == "text/plain"]
         assert {i.properties.headers["X_Period"] for i in found} == {"1"}
         times = [read_heartbeat(i.body) for i in found]
@@ -382,7 +382,7 @@ async def test_a_day_is_broadcast_when_it_opens_and_queues_expire(rabbit, tmp_pa
         }
     ]
     async with capacity_service(
-        rabbit, tmp_path, clock=clock, borders=borders, users=users, queues={"expires": "1s"}
+        rabbit, tmp_path, clock=clock, borders=borders, users=users, queues={"expires": "4s"}
     ) as site:
         async with participant(site, "u1") as u1:
             await u1.login()
@@ -392,12 +392,12 @@ async def test_a_day_is_broadcast_when_it_opens_and_queues_expire(rabbit, tmp_pa
             assert done["broadcasts"] == 0
             clock.ahead = timedelta(days=8)
             await site.running.service.announce_openings()
-            await eventually(lambda: len(u1.of_kind(AtcDataNtf)) == 2, 30)
+            await eventually(lambda: len(u1.of_kind(AtcDataNtf)) == 2, 60)
             assert [len(m.lists[0].items) for _, m in u1.of_kind(AtcDataNtf)] == [
                 len(periods(day))
             ] * 2
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(5)
             assert "cmm.broadcastQueue.u1" in await site.queues()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while any(name.endswith(".u1") for name in await site.queues()):
                 await asyncio.sleep(0.2)

@@ -170,7 +170,7 @@ async def test_a_slow_application_does_not_hold_the_queue_up(site):
             await site.act("adjust", file=text)
         await site.running.service.post.settled()
         # Nothing was taken from the client yet, and yet the queue is empty.
-        await eventually(lambda: sum(isinstance(e, AtcChanged) for e in client._events) >= 40, 30)
+        await eventually(lambda: sum(isinstance(e, AtcChanged) for e in client._events) >= 40, 60)
         counts = (await site.queues())["cmm.broadcastQueue.u1"]
         assert counts.get("messages_unacknowledged", 0) == 0
         values = []

@@ -64,7 +64,7 @@ async def test_connections_are_external_with_heartbeats(site):
             )
             return {"u1", SERVICE} <= set(seen)
 
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while not await both():
                 await asyncio.sleep(0.5)
         for user in ("u1", SERVICE):
@@ -112,7 +112,7 @@ async def test_every_request_of_the_client_is_what_the_document_asks_for(site, z
             assert len((await client.allocate(two)).items) == 2
             await client.atc(periods()[0].start, EON, DK1)
             await client.allocations(GROUP, periods()[0].start, periods()[1].start, EON, DK1)
-            await eventually(lambda: len(tap) >= 7, 30)
+            await eventually(lambda: len(tap) >= 7, 60)
             with pytest.raises(Refusal) as refused:
                 await client.allocate([Wanted("", DK1, *_times(), 1)])
             assert refused.value.rule is Rule.SCHEMA_INVALID
@@ -161,7 +161,7 @@ async def test_interconnectors_without_common_atc_are_broadcast_apart(site):
         await u1.login("X_Border:DE-FR")
         await u1.subscribe()
         await site.publish((RWE, RTE, 901), (EON, RTE, 801))
-        await eventually(lambda: len(u1.of_kind(AtcDataNtf)) >= 4, 30)
+        await eventually(lambda: len(u1.of_kind(AtcDataNtf)) >= 4, 60)
         values = {
             (m.lists[0].out_area, m.lists[0].in_area): m.lists[0].items[0].quantity
             for _, m in u1.of_kind(AtcDataNtf)

@@ -382,7 +382,7 @@ async def test_nothing_is_allocated_while_a_border_is_halted(site, people):
                 if message.lists[0].items[0].allocation_id == number
             ]
 
-        await eventually(told, 30)
+        await eventually(told, 60)
         return told()[0]
 
     before = await allocated()

@@ -74,7 +74,7 @@ async def test_a_message_leaves_as_soon_as_it_is_accepted() -> None:
     async with dispatching(sender, courier):
         message_id = await sender.send("E2")
         await eventually(lambda: courier.ids == [message_id])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while await sender.state(Side.SENT, message_id) is not State.DELIVERING:
                 await asyncio.sleep(0.005)
 

@@ -56,7 +56,7 @@ class Desk:
         return await self.one.submission.send(str(Origin(Channel.JSON, by)), document)
 
     async def until(self, message_id: str, *wanted: State) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.one.state(Side.SENT, message_id) not in wanted:
                 await asyncio.sleep(0.005)
 

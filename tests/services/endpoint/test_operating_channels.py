@@ -151,7 +151,7 @@ async def test_a_file_waits_in_out_during_maintenance_and_is_taken_afterwards(
     assert "new disks" in str(files.health.view())
     assert await stored(files.one) == 0
     maintain(files.one, on=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (files.out / NAME).exists():
             await asyncio.sleep(0.02)
             await files.sending.round()

@@ -244,7 +244,7 @@ async def test_other_processes_hear_what_was_committed(
         Listener(postgres.settings(), lambda: second.process, hear).run()
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await heard.get() == (Topic.EVERYTHING, "")
             entry = box_entry(Side.RECEIVED, message_type="A")
             await second.run(lambda unit: put(unit, box_entry(Side.RECEIVED, message_type="B")))

@@ -124,7 +124,7 @@ async def test_edges_share_a_queue_and_nothing_is_handed_to_both(
         taking(b, "b")
         puts = [put() for _ in range(200)]
         await asyncio.gather(*(commit(a, one) for one in puts))
-        await eventually(lambda: len(names["a"]) + len(names["b"]) >= 200, 30)
+        await eventually(lambda: len(names["a"]) + len(names["b"]) >= 200, 60)
         assert sorted(names["a"] + names["b"]) == sorted(p.message.message_id for p in puts)
         assert all(names.values())
 
@@ -270,12 +270,12 @@ async def test_an_edge_waits_for_its_database_and_loses_nothing_when_it_goes(
     finally:
         server.start()
     try:
-        await eventually(lambda: store.trouble is None, 30)
+        await eventually(lambda: store.trouble is None, 60)
         await commit(store, put(message=queued(b"0")))
         store.subscribe("E2", 10, got.append)
         await eventually(lambda: len(got) == 1)
         await asyncio.to_thread(server.restart)
-        await eventually(lambda: bool(heard.lost) and store.trouble is None, 30)
+        await eventually(lambda: bool(heard.lost) and store.trouble is None, 60)
         told: list[Refusal | None] = []
         # What was handed out before is void; the store hands it out again.
         store.subscribe("E2", 10, got.append)

@@ -102,7 +102,7 @@ async def outcomes_of(edge: BrokerNetwork, message_id: str) -> list[str]:
 
 
 async def depth_is(edge: BrokerNetwork, code: str, depth: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await edge.depth(code) != depth:
             await asyncio.sleep(0.05)
 
@@ -206,7 +206,7 @@ async def test_a_rejected_message_is_held_until_it_is_released(edges: Edges) -> 
     connection.close()
     await connection.lost
     row = await second.queue("E2")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while row is None or row["held"] != 1:
             await asyncio.sleep(0.1)
             row = await second.queue("E2")

@@ -141,7 +141,7 @@ async def test_deliveries_that_were_open_when_the_broker_was_killed_are_counted(
         inbox = Inbox(accept=False)
         connection = await broker.connect("E2")
         await connection.attach_consumer("E2", inbox, credit=3)
-        await eventually(lambda: len(inbox.messages) == 3, 10)
+        await eventually(lambda: len(inbox.messages) == 3, 60)
         assert [delivery_count(octets) for octets in inbox.messages] == [0, 0, 0]
         # Accepted after the three were handed out: the store keeps its order.
         await broker.send("E1", "E1", message(receiver="E1"))

@@ -42,7 +42,7 @@ async def test_figures_count_what_happens(broker: BrokerNetwork) -> None:
     inbox = Inbox()
     connection = await broker.connect("E2")
     await connection.attach_consumer("E2", inbox, credit=10)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await figure(broker, 'gridpost_broker_messages_out_total{outcome="delivered"}') < 1:
             await asyncio.sleep(0.02)
     assert await figure(broker, "gridpost_broker_connections") == 1
@@ -78,7 +78,7 @@ async def test_what_a_consumer_rejects_is_kept_for_the_operator(broker: BrokerNe
     await connection.attach_consumer("E2", inbox, credit=10)
     await eventually(lambda: inbox.deliveries)
     inbox.deliveries[0].reject(Refusal(Rule.MALFORMED_XML, "cannot read it"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await broker.queue("E2") or {}).get("held") != 1:
             await asyncio.sleep(0.02)
     assert await broker.depth("E2") == 0
@@ -99,7 +99,7 @@ async def test_a_mistake_in_the_file_changes_nothing_and_is_warned_of(
     await eventually(lambda: broker.logged("configuration not reloaded"))
     assert not connection.lost.done()
     broker.configure(restriction={"components": ["E2"]})
-    await asyncio.wait_for(connection.lost, 10)
+    await asyncio.wait_for(connection.lost, 60)
     with pytest.raises(LinkRefused):
         await broker.connect("E1")
     broker.configure(restriction={})
@@ -115,10 +115,10 @@ async def test_a_new_restriction_is_pushed_to_the_home_directory(broker: BrokerN
     def published() -> Any:
         return broker.directory.others["B1"].restriction
 
-    await eventually(lambda: published() and published().components == {"E1", "E2"}, 15)
+    await eventually(lambda: published() and published().components == {"E1", "E2"}, 60)
     assert published().message_types == ("BP*",)
     broker.configure(restriction={})
-    await eventually(lambda: not published().components, 15)
+    await eventually(lambda: not published().components, 60)
 
 
 async def test_sigterm_ends_in_order(tmp_path: Path) -> None:

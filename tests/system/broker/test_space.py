@@ -75,7 +75,7 @@ async def test_above_the_mark_new_messages_are_refused_and_delivery_goes_on(
         got = await broker.receive("E2", taken, 30)
         assert len(got) == taken
         # Room is back: the broker takes messages again by itself.
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 (outcome,) = await broker.send("E1", "E2", message())
                 if outcome.taken:
@@ -125,7 +125,7 @@ async def test_a_small_disk_that_fills_up_entirely_loses_nothing_and_work_resume
             connection = await broker.connect("E2")
             await connection.attach_consumer("E2", inbox, credit=taken)
             await eventually(lambda: len(inbox.messages) == taken, 60)
-            await eventually(lambda: broker.logged("not removed"), 30)
+            await eventually(lambda: broker.logged("not removed"), 60)
             # Delivered, but not safely gone: nothing is settled and everything is still there.
             assert await broker.depth("E2") > 0
             health = await broker.ask("/health")

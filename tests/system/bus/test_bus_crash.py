@@ -81,7 +81,7 @@ async def test_a_killed_bus_loses_nothing_and_does_nothing_twice(
         told: list[bytes] = []
         await channel.consume(replies, lambda m: got.append(m.body), no_ack=True)
         await channel.consume(events, lambda m: told.append(m.body), no_ack=True)
-        await eventually(lambda: got and told, 30)
+        await eventually(lambda: got and told, 60)
     finally:
         second.kill()
         second.wait()

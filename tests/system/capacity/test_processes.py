@@ -164,7 +164,7 @@ async def test_a_killed_service_is_followed_by_its_standby_and_commands_do_their
     log, standby_log = tmp_path / "first.log", tmp_path / "second.log"
     with service(config, log) as first:
         await eventually(lambda: b'"active"' in log.read_bytes(), 60)
-        await eventually(lambda: listening(first.pid), 30)
+        await eventually(lambda: listening(first.pid), 60)
         # The operators' listener, and nothing for clients.
         assert listening(first.pid) == ["127.0.0.1"]
         file = tmp_path / "capacity.csv"
@@ -200,7 +200,7 @@ async def test_a_killed_service_is_followed_by_its_standby_and_commands_do_their
                         unknown.append(result)
 
                 trading = [asyncio.create_task(trade(n)) for n in range(150)]
-                await eventually(lambda: len(told) > 20, 30)
+                await eventually(lambda: len(told) > 20, 60)
                 first.send_signal(signal.SIGKILL)
                 first.wait()
                 await asyncio.gather(*trading)

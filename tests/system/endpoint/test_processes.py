@@ -160,7 +160,7 @@ async def test_each_duty_has_one_process(net: Network) -> None:
         held = await _duties(net)
         return sorted(held[FIRST] + held[SECOND]) == wanted
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await settled():
             await asyncio.sleep(0.2)
 

@@ -92,7 +92,7 @@ async def test_a_consumer_that_does_not_read_costs_no_memory(
     assert (await producer.send(b"y")).taken
     for peer in peers:
         peer.writer.transport.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while server.state().queued != count + 1:
             await asyncio.sleep(0.05)
 
@@ -145,6 +145,6 @@ async def test_thousands_of_idle_connections_cost_little(
     assert each < 150 * 1024
     assert idle < 0.2
     assert round_trip < 0.1
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while server.state().connections:
             await asyncio.sleep(0.05)

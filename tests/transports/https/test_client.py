@@ -71,7 +71,7 @@ async def test_not_a_byte_of_the_request_leaves_for_a_server_that_is_not_the_one
     async with listening(recorder, context) as port:
         with pytest.raises(Refusal) as caught:
             await client().request(POST, urls=[f"https://127.0.0.1:{port}"], authorise=nobody)
-        await asyncio.wait_for(recorder.closed.wait(), 10)
+        await asyncio.wait_for(recorder.closed.wait(), 60)
     assert caught.value.rule is Rule.CERTIFICATE_NOT_OF_COMPONENT
     assert recorder.bytes == b""
     # 503 cl. 8.4.1: the own certificate, then the INTEGRATED CA.

@@ -340,7 +340,7 @@ async def test_what_is_no_http_gets_the_answer_of_the_application() -> None:
 async def test_stopping_waits_for_the_answer_under_way() -> None:
     app = Echo()
     app.hold.clear()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with running(app) as server:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", server.port, ssl=client_context(live("E1"))
@@ -356,7 +356,7 @@ async def _answer(server: HttpsServer, context: ssl.SSLContext) -> bytes:
     try:
         async with raw_tls(server.port, context) as (reader, writer):
             writer.write(GET)
-            return await asyncio.wait_for(reader.readuntil(b"</echo>"), 10)
+            return await asyncio.wait_for(reader.readuntil(b"</echo>"), 60)
     except (OSError, ssl.SSLError, asyncio.IncompleteReadError):
         return b""
 

@@ -114,6 +114,7 @@ class Outbox:
             raise
         except Exception:
             log.exception("outbox failed")
+            await asyncio.sleep(_GIVE_BACK_SECONDS)
             delivery.modify(failed=True)
         else:
             if unanswered is not None:

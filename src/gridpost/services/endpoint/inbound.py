@@ -99,6 +99,7 @@ class Inbound:
         except Exception:
             # Our bug: the sender keeps the message, and counts that it failed here.
             log.exception("arrival failed")
+            await asyncio.sleep(_GIVE_BACK_SECONDS)
             delivery.modify(failed=True)
         else:
             delivery.accept()
