@@ -9,6 +9,9 @@ BIN := .venv/bin
 # How large fault and volume tests are: 1 is the full size, which `make soak` runs.
 export GRIDPOST_SCALE ?= 0.1
 
+# How many processes share the tests, by file. Each may start RabbitMQ, PostgreSQL and Spark.
+WORKERS ?= 2
+
 # Coverage is asked of these alone; a run of a single test file does not ask for it.
 COVERED := $(wildcard src/gridpost/core src/gridpost/wire)
 COVERAGE := $(addprefix --cov=,$(COVERED)) $(if $(COVERED),--cov-report=term --cov-fail-under=95)
@@ -33,7 +36,7 @@ demo: setup
 
 test: setup
 	@echo "scale $(GRIDPOST_SCALE)"
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest $(COVERAGE) $(ARGS)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -n $(WORKERS) --dist loadfile $(COVERAGE) $(ARGS)
 
 check: setup
 	$(BIN)/ruff check
@@ -55,7 +58,8 @@ soak: setup
 	exit $$status
 
 conformance: setup
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -q --conformance=docs/conformance.md
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} \
+	    $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --conformance=docs/conformance.md
 
 docs: setup
 	$(BIN)/python scripts/generate_docs.py

@@ -18,6 +18,7 @@ from support.ledger import FAILED, PASSED, SKIPPED, Ledger
 from support.register import Pair, RegisterError, Registers, read_registers
 
 LEDGER = pytest.StashKey[Ledger]()
+CLAIMS = pytest.StashKey[list[tuple[str, str]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "req(*ids, component=None): the test proves these requirements of conformance/*.csv; "
         "component= says for which component, where a row names several",
     )
+    try:
+        registers = read_registers(config.rootpath / config.getini("conformance_registers"))
+    except RegisterError as error:
+        raise pytest.UsageError(f"conformance registers: {error}") from error
+    ledger = config.stash[LEDGER] = Ledger(registers)
+    config.pluginmanager.register(_Recorder(ledger))
 
 
 def claimed_pairs(item: pytest.Item, registers: Registers) -> Iterator[Pair]:
@@ -50,20 +57,16 @@ def claimed_pairs(item: pytest.Item, registers: Registers) -> Iterator[Pair]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    try:
-        registers = read_registers(config.rootpath / config.getini("conformance_registers"))
-    except RegisterError as error:
-        raise pytest.UsageError(f"conformance registers: {error}") from error
-    ledger = Ledger(registers)
+    registers = config.stash[LEDGER].registers
     wrong = []
     for item in items:
         try:
-            ledger.claim(item.nodeid, set(claimed_pairs(item, registers)))
+            pairs = claimed_pairs(item, registers)
+            item.stash[CLAIMS] = sorted({(pair.row, pair.component) for pair in pairs})
         except RegisterError as error:
             wrong.append(f"{item.nodeid}: {error}")
     if wrong:
         raise pytest.UsageError("wrong requirement markers:\n" + "\n".join(wrong))
-    config.stash[LEDGER] = ledger
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,24 +74,34 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[None]:  # the value sent in is the report
     report = yield
-    ledger = item.config.stash.get(LEDGER, None)
-    if ledger is not None:
-        if report.failed:  # in any phase: a test whose teardown fails has not shown its point
-            ledger.record(item.nodeid, FAILED)
-        elif report.skipped:  # expected failures arrive here too
-            ledger.record(item.nodeid, SKIPPED)
-        elif report.when == "call":
-            ledger.record(item.nodeid, PASSED)
+    # With the report, because another process may write the ledger than the one that ran the test.
+    report.claims = item.stash.get(CLAIMS, [])
     return report
+
+
+class _Recorder:
+    """Runs in the process that sees the reports of all tests."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._ledger.claim(report.nodeid, {Pair(*pair) for pair in getattr(report, "claims", [])})
+        if report.failed:  # in any phase: a test whose teardown fails has not shown its point
+            self._ledger.record(report.nodeid, FAILED)
+        elif report.skipped:  # expected failures arrive here too
+            self._ledger.record(report.nodeid, SKIPPED)
+        elif report.when == "call":
+            self._ledger.record(report.nodeid, PASSED)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
-    page, ledger = config.getoption("conformance"), config.stash.get(LEDGER, None)
+    page, ledger = config.getoption("conformance"), config.stash[LEDGER]
     # A run that was cut short says nothing about the tests it did not reach.
     ran = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    if not page or ledger is None or not ran:
+    if not page or not ran:
         return
     target = Path(page)
     target.write_text(ledger.markdown(), encoding="utf-8")

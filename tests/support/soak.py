@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,12 +75,25 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     try:
         scale = float(os.environ.get("GRIDPOST_SCALE") or DEFAULT_SCALE)
-        seed = int(os.environ.get("GRIDPOST_SEED") or secrets.randbits(31))
+        seed = int(os.environ.get("GRIDPOST_SEED") or _given(config) or secrets.randbits(31))
     except ValueError as error:
         raise pytest.UsageError(f"GRIDPOST_SCALE and GRIDPOST_SEED are numbers: {error}") from error
     if not 0 < scale <= 100:
         raise pytest.UsageError(f"GRIDPOST_SCALE={scale} is not above 0 and up to 100")
+    if config.getoption("soak_report") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("a soak is one process: leave -n out")
     config.stash[RUN] = SoakRun(scale, seed)
+
+
+def _given(config: pytest.Config) -> int | None:
+    """What the process that spreads the tests has drawn."""
+    found: int | None = getattr(config, "workerinput", {}).get("seed")
+    return found
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.stash[RUN].seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

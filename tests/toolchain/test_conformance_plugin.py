@@ -47,6 +47,15 @@ def test_a_passing_test_proves_its_row_and_only_that(run):
     result.stdout.fnmatch_lines(["doc * MUST *1 *0 *3", "doc * SHOULD *0 *0 *1"])
 
 
+def test_tests_spread_over_processes_write_the_same_ledger(run):
+    source = (
+        "@pytest.mark.req('x-1')\ndef test_a(): pass\n"
+        "@pytest.mark.req('x-3')\n@pytest.mark.parametrize('n', range(4))\n"
+        "def test_b(n): assert n != 2\n"
+    )
+    assert run(source, "-n", "2")[1] == run(source, "-n", "0")[1]
+
+
 def test_a_row_of_several_components_is_proven_once_for_each(run):
     _, ledger = run("@pytest.mark.req('x-2', component='broker')\ndef test_a(): pass\n")
     assert proof(ledger, "x-2", "broker") == "`test_it.py::test_a`"
