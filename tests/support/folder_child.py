@@ -54,7 +54,7 @@ class FolderEndpoint:
         self.sending = FolderOut(
             one.context, users, one.submission, out_folder, log_folder, self.health, settings
         )
-        self.logging = FolderLog(one.context, log_folder, self.health, settings, lambda: "Grid")
+        self.logging = FolderLog(one.context, log_folder, self.health, settings)
         self.receiving = FolderIn(one.context, users, one.handover, self.health, settings)
 
     def put(self, name: str, content: str = "document") -> Path:

@@ -35,7 +35,7 @@ _MESSAGE_ROOM = 64 * 1024
 class FolderChannel:
     """File System Shared Folders, on the disk of this machine."""
 
-    def __init__(self, section: FoldersSection, core: EndpointCore, describe: str) -> None:
+    def __init__(self, section: FoldersSection, core: EndpointCore) -> None:
         self._section = section
         self._pool = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="gridpost-folders")
         mode = int(section.file_mode, 8)
@@ -67,7 +67,7 @@ class FolderChannel:
             self.health,
             settings,
         )
-        self.log = FolderLog(context, logs, self.health, settings, lambda: describe)
+        self.log = FolderLog(context, logs, self.health, settings)
         self.into = FolderIn(context, users, core.handover, self.health, settings)
         self.watch = FolderWatch(
             section.out,

@@ -172,7 +172,7 @@ async def running_endpoint(
         if core.amqp is not None:
             once("notices", [Duty("notices", core.amqp.tidy)])
         if configuration.folders is not None:
-            folders = FolderChannel(configuration.folders, core, configuration.contact.organization)
+            folders = FolderChannel(configuration.folders, core)
             stack.callback(folders.close)
             for doubt in folders.check():
                 log.warning("shared folder", reason=doubt)

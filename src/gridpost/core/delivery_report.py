@@ -1,5 +1,7 @@
 """What a sender application is told of a delivery: when and where its status changed (503 Tables 41, 42).
 
+The same items answer CheckMessageStatus and are the lines of OUT_LOG (503 Table 48).
+
 The trace of a message holds every event, for operators; of those, an application sees the ones
 that moved the message-status, each at the component where it happened and by that one's clock.
 """
@@ -23,6 +25,18 @@ _AT_RECIPIENT = frozenset(
     }
 )
 
+_SAID = {
+    Event.ACCEPT: "accepted",
+    Event.DELIVERY_ACKNOWLEDGED: "is at the recipient endpoint",
+    Event.RECEIVE_ACKNOWLEDGED: "is at the recipient application",
+    Event.TRACING_ACKNOWLEDGED: "has reached the recipient endpoint",
+    Event.FAILURE_ACKNOWLEDGED: "was refused by the recipient endpoint",
+    Event.FINGERPRINT_DIFFERS: "was acknowledged with another content",
+    Event.CANCEL: "cancelled",
+    Event.ABANDON: "given up",
+    Event.EXPIRE: "expired",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class StatusEvent:
@@ -31,7 +45,8 @@ class StatusEvent:
     timestamp: Instant
     status: Status
     component: ComponentCode
-    details: str = ""
+    details: str
+    """English text, with the ID of the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,7 @@ def report(
     def tell(line: TraceEntry, status: Status, at: Instant) -> None:
         there = line.event in _AT_RECIPIENT
         component = metadata.receiver_code if there else metadata.sender_code
-        events.append(StatusEvent(at, status, component, line.detail))
+        events.append(StatusEvent(at, status, component, said(metadata.message_id, line)))
 
     for line in trace:
         status = STATUS.get(line.state)
@@ -76,3 +91,8 @@ def report(
         tell(line, status, at)
         last = status
     return DeliveryReport(tuple(events), received_at if last is Status.RECEIVED else None)
+
+
+def said(message_id: str, line: TraceEntry) -> str:
+    detail = f": {line.detail}" if line.detail else ""
+    return f"message {message_id} {_SAID.get(line.event, line.event.value)}{detail}"

@@ -57,6 +57,7 @@ def test_a_received_file_is_safe_before_its_message_is_confirmed(tmp_path: Path)
     assert found[begin : begin + 6] == [*order, "store: write", "store: sync"]
 
 
+@pytest.mark.req("503-T48-b")
 def test_a_sent_file_is_deleted_after_its_message_is_stored(tmp_path: Path) -> None:
     found = steps(observed("out", tmp_path), tmp_path)
     deleted = found.index("delete APP_E2_F01_id.xml")

@@ -85,3 +85,8 @@ class EndpointContext:
         if component is None:
             return []
         return of_kind(component.certificates, CertificateKind.SIGNING)
+
+    def display_name(self, code: str) -> str:
+        """503 Table 42: the organization of a component, as long as it is known."""
+        component = self.directory().find(code, self.clock.now())
+        return "" if component is None else component.contact.organization

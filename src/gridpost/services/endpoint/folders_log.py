@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from gridpost.core.delivery import STATUS, Event, State, TraceEntry
+from gridpost.core.delivery import STATUS, Side, State
+from gridpost.core.delivery_report import StatusEvent, report, said
+from gridpost.core.instant import Instant
 from gridpost.core.notices import Notice
+from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal
 from gridpost.core.shared_folders import LogFolder
 from gridpost.services.endpoint.context import EndpointContext
@@ -13,21 +14,6 @@ from gridpost.services.endpoint.folders import LOGGED, Alarm, FolderHealth, Fold
 from gridpost.wire.fssf.log_line import LogLine, encode
 
 _AT_ONCE = 500
-
-_SAID = {
-    Event.ACCEPT: "accepted",
-    Event.TRANSFERRED: "transferred",
-    Event.TRANSFER_FAILED: "transfer failed, it is tried again",
-    Event.DELIVERY_ACKNOWLEDGED: "the recipient endpoint has the message",
-    Event.RECEIVE_ACKNOWLEDGED: "the recipient application has the document",
-    Event.FAILURE_ACKNOWLEDGED: "the recipient endpoint refused the message",
-    Event.FINGERPRINT_DIFFERS: "the recipient endpoint acknowledged another content",
-    Event.ACKNOWLEDGEMENT_REFUSED: "an acknowledgement was refused",
-    Event.ACKNOWLEDGEMENT_EXPIRED: "an acknowledgement came after the expiration time",
-    Event.CANCEL: "cancelled",
-    Event.ABANDON: "given up",
-    Event.EXPIRE: "expired",
-}
 
 
 class FolderLog:
@@ -37,14 +23,11 @@ class FolderLog:
         logs: LogFolder,
         health: FolderHealth,
         settings: FolderSettings,
-        describe: Callable[[], str],
     ) -> None:
-        """`describe` gives the display name of this endpoint."""
         self._context = context
         self._logs = logs
         self._health = health
         self._settings = settings
-        self._describe = describe
         self._alarm = Alarm()
         self.wake = self._alarm.ring
         context.signals.on_traced(lambda entry: self._alarm.ring())
@@ -71,21 +54,37 @@ class FolderLog:
         notices = await store.read(lambda work: work.notices.read(LOGGED, 0, _AT_ONCE))
         if not notices:
             return False
-        await self._logs.append(
-            [(n.reference, self._line(n, n.line)) for n in notices if n.line is not None]
+        lines = await store.read(
+            lambda work: [(n.reference, line) for n in notices for line in self._lines(work, n)]
         )
+        await self._logs.append(lines)
         await store.run(lambda work: work.notices.remove([n.number for n in notices]))
         return True
 
-    def _line(self, notice: Notice, line: TraceEntry) -> bytes:
-        said = _SAID.get(line.event, line.event.value)
-        detail = f": {line.detail}" if line.detail else ""
-        return encode(
-            LogLine(
-                line.at,
-                STATUS.get(line.state, STATUS[State.ACCEPTED]).value,
+    def _lines(self, work: UnitOfWork, notice: Notice) -> list[bytes]:
+        """What CheckMessageStatus says since this event, and did not say before it."""
+        line = notice.line
+        if line is None:
+            return []
+        entry = work.box.find(Side.SENT, notice.message_id)
+        trace = [] if entry is None else list(work.box.trace(Side.SENT, notice.message_id))
+        if entry is None or line not in trace:
+            # The folder was out of order for longer than messages are kept.
+            told = StatusEvent(
+                Instant.of(line.at),
+                STATUS.get(line.state, STATUS[State.ACCEPTED]),
                 self._context.code,
-                self._describe(),
-                f"message {notice.message_id} {said}{detail}",
+                said(notice.message_id, line),
             )
+            return [self._encoded(told)]
+        at = trace.index(line)
+        kept = work.box.acknowledgements(notice.message_id)
+        before = report(entry.metadata, trace[:at], kept).events
+        after = report(entry.metadata, trace[: at + 1], kept).events
+        return [self._encoded(event) for event in after[len(before) :]]
+
+    def _encoded(self, event: StatusEvent) -> bytes:
+        name = self._context.display_name(event.component)
+        return encode(
+            LogLine(event.timestamp.at, event.status.value, event.component, name, event.details)
         )

@@ -164,7 +164,7 @@ class FolderOut:
         numbers: list[int] = []
 
         def also(work: UnitOfWork, message_id: MessageId) -> None:
-            work.notices.subscribe(Subscription(message_id, LOGGED, log_name, every=True))
+            work.notices.subscribe(Subscription(message_id, LOGGED, log_name))
             numbers.append(work.notices.append(Notice(TAKEN, message_id, found.key, now)))
 
         document = Document(

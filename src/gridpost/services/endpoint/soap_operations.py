@@ -116,14 +116,9 @@ class SoapOperations:
         if state is None:
             raise Refusal(Rule.MESSAGE_UNKNOWN, f"no message {asked} was sent from here")
         codes = (entry.metadata.sender_code, entry.metadata.receiver_code)
-        names: dict[str, str] = {code: self._name(code) for code in codes}
+        names: dict[str, str] = {code: self._context.display_name(code) for code in codes}
         found = report(entry.metadata, trace, acknowledgements)
         return Reply(form.status(form.MessageStatus(entry.metadata, state, found, names)))
-
-    def _name(self, code: str) -> str:
-        """The display name of a component: its organization, as long as it is known."""
-        component = self._context.directory().find(code, self._context.clock.now())
-        return "" if component is None else component.contact.organization
 
 
 def _origin(user: User) -> str:

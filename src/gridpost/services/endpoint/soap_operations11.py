@@ -109,14 +109,10 @@ class SoapOperations11:
                     old_state(entry.delivery.state),
                     delivered,
                     old_trace(entry.metadata, trace, told),
-                    {code: self._name(code) for code in codes},
+                    {code: self._context.display_name(code) for code in codes},
                 )
             )
         )
-
-    def _name(self, code: str) -> str:
-        component = self._context.directory().find(code, self._context.clock.now())
-        return "" if component is None else component.contact.organization
 
 
 def old_state(state: State) -> str:
