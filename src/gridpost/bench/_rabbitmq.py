@@ -98,6 +98,20 @@ class Node:
             self._process = None
             _end_mapper(self.plan.folder)
 
+    def control(self, *words: str) -> str:
+        """`rabbitmqctl` of this node; what it prints."""
+        done = subprocess.run(
+            [str(_SCRIPT.with_name("rabbitmqctl")), "--quiet", "--node", self._name, *words],
+            env=self._environment(),
+            cwd=self.plan.folder,
+            capture_output=True,
+            text=True,
+            timeout=_START_SECONDS,
+        )
+        if done.returncode:
+            raise Refusal(Rule.INTERNAL, f"rabbitmqctl {words[0]}: {done.stderr.strip()}")
+        return done.stdout
+
     def cpu_seconds(self) -> float:
         return sum(
             cpu_seconds(int(entry))

@@ -224,6 +224,7 @@ class AsyncCapacityClient:
     async def unsubscribe(self) -> None:
         if self._session is not None:
             await self._session.unsubscribe()
+            self._heard = None
 
     def _put(self, event: Event) -> None:
         if len(self._events) == self._events.maxlen:
@@ -259,15 +260,17 @@ class AsyncCapacityClient:
         """CMM 3.1.1.1: no heartbeat for some periods means that the service is away."""
         while True:
             beat, heard = self._heartbeat, self._heard
-            if beat is None or heard is None:
+            period = self.settings.heartbeat_period if beat is None else beat.period
+            if period is None or heard is None:
                 await asyncio.sleep(0.2)
                 continue
-            allowed = beat.period.total_seconds() * self.settings.missed_heartbeats
+            allowed = period.total_seconds() * self.settings.missed_heartbeats
             left = heard + allowed - monotonic()
             if left <= 0 and not self._down:
                 self._down = True
-                self._put(ServiceDown(beat.sent))
-            await asyncio.sleep(max(0.05, left if left > 0 else allowed / 4))
+                self._put(ServiceDown(None if beat is None else beat.sent))
+            # Not longer than a moment: the first heartbeat may tell of a shorter period.
+            await asyncio.sleep(max(0.05, min(left if left > 0 else allowed / 4, 1.0)))
 
     # -- gaps
 
@@ -333,6 +336,8 @@ class AsyncCapacityClient:
         again = self._logins > 0
         self._logins += 1
         self._session = session
+        # The service has answered the Login: it lives, and its silence counts from here.
+        self._heard, self._down = monotonic(), False
         self._put(LoggedIn(again))
         if again:
             # What was broadcast meanwhile is lost for us (CMM 3.1.3).
@@ -341,6 +346,8 @@ class AsyncCapacityClient:
 
     def _lost(self, refusal: Refusal) -> None:
         session, self._session = self._session, None
+        # Without a connection nobody can say whether the service lives.
+        self._heard = None
         if session is not None:
             session.lost(refusal)
         self._put(ConnectionLost(refusal.message))

@@ -36,6 +36,9 @@ class ClientSettings:
     separate_connections: bool = False
     """One connection to publish and one to consume: a blocked publisher still hears answers."""
     missed_heartbeats: float = 3
+    """Periods of silence after which the service counts as down."""
+    heartbeat_period: timedelta | None = timedelta(seconds=5)
+    """What a period is before the first heartbeat says it; None: wait for that heartbeat."""
     interconnectors: tuple[tuple[str, str], ...] = ()
     """For recovery after a gap; empty: those that broadcasts have named so far."""
     recovery_days: tuple[int, int] = (-1, 2)

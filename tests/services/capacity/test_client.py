@@ -185,7 +185,7 @@ async def test_a_slow_application_does_not_hold_the_queue_up(site):
         await asyncio.sleep(1.5)
         client._events.clear()
         await asyncio.sleep(1.5)
-        assert not [e for e in client._events if isinstance(e, Heartbeat)]
+        assert not [e for e in client._events if isinstance(e, Heartbeat | ServiceDown)]
 
 
 @pytest.mark.req("cmm-4.2-d")
@@ -297,6 +297,13 @@ async def test_a_service_that_comes_back_goes_on_where_it_was(rabbit, tmp_path):
         await site.publish()
         trader = AsyncCapacityClient(site.settings("u1", missed_heartbeats=2))
         reporter = AsyncCapacityClient(site.settings("r1"))
+        # Its service dies before a single heartbeat has reached it.
+        deaf = AsyncCapacityClient(
+            site.settings("u.1", heartbeat_period=timedelta(seconds=1), missed_heartbeats=2)
+        )
+        deaf._beat = lambda *_: None
+        await deaf.open()
+        assert deaf.service_alive
         await trader.open()
         await reporter.open()
         before = await trader.allocate([wanted(100)])
@@ -319,6 +326,9 @@ async def test_a_service_that_comes_back_goes_on_where_it_was(rabbit, tmp_path):
         await next_of(trader, ServiceDown)
         assert trader.connected
         assert not trader.service_alive
+        assert await next_of(deaf, ServiceDown) == ServiceDown(None)
+        assert deaf.connected
+        assert not deaf.service_alive
         async with capacity_service(rabbit, tmp_path, host) as site:
             # The start says everything again, in the same queues.
             news = await next_of(trader, AtcChanged)
@@ -332,3 +342,4 @@ async def test_a_service_that_comes_back_goes_on_where_it_was(rabbit, tmp_path):
     finally:
         await trader.close()
         await reporter.close()
+        await deaf.close()

@@ -226,9 +226,13 @@ async def test_items_of_a_request_are_limited_and_client_ids_may_repeat(site, pe
 @pytest.mark.req("cmm-5.2-b", component="service")
 @pytest.mark.req("cmm-3.2.1.1.2-b", component="service")
 @pytest.mark.req("cmm-3.2.2.2-b")
+@pytest.mark.req("cmm-5.2.2-f", component="service")
 @pytest.mark.parametrize(
     "wrong",
     [
+        allocation(alc(1)).replace(' type="AON"', ""),
+        allocation(alc(1)).replace(stamp(periods()[12].start), "2014-07-09 15:00"),
+        allocation(alc(1)).replace(stamp(periods()[12].end), "tomorrow"),
         "not XML",
         "<AllocationReq/>",
         "<AtcDataRequest/>",
@@ -250,6 +254,21 @@ async def test_what_cannot_be_read_is_answered_with_an_error_and_harms_nobody(pe
     assert read(response).message
     assert response.properties.content_type == "text/xml;v=1.0"
     assert read(await u1.response(good)).success
+
+
+@pytest.mark.req("cmm-5.2.2-a", component="service")
+async def test_both_names_of_the_allocation_type_are_handled_alike(people):
+    u1 = people["u1"]
+    [before, _] = await available(u1, 20)
+    for text in (
+        allocation(alc(3, 20)),
+        allocation(alc(3, 20)).replace(' type="', ' allocationType="'),
+    ):
+        response = await u1.ask(text)
+        assert [(item.success, item.confirmed) for item in response.items] == [(True, 3)]
+    assert (await available(u1, 20))[0] == before - 6
+    neither = await u1.ask(allocation(alc(3, 20)).replace(' type="AON"', ""))
+    assert isinstance(neither, ErrorResp)
 
 
 @pytest.mark.req("cmm-5.1.3-b")

@@ -249,6 +249,26 @@ async def test_a_killed_service_is_followed_by_its_standby_and_commands_do_their
             await say("publish", str(wrong), "--config", str(config), code=1)
 
 
+async def blocked(site) -> list[str]:
+    answer = await asyncio.to_thread(site.node.api, "GET", "connections")
+    return [row["user"] for row in answer.json() if row["state"] == "blocked"]
+
+
+async def survive_a_full_broker(node, site, trader) -> None:
+    """CMM 3.2.5.3: publishers are held back while memory is short, and go on afterwards."""
+    await asyncio.to_thread(node.node.control, "set_vm_memory_high_watermark", "absolute", "1MB")
+    held = asyncio.create_task(trader.allocate([wanted(5, 3)]))
+    async with asyncio.timeout(60):
+        while "u1" not in await blocked(site):
+            await asyncio.sleep(0.1)
+    assert not held.done()
+    await asyncio.to_thread(node.node.control, "set_vm_memory_high_watermark", "0.6")
+    result = await held
+    assert (result if result.known else await trader.resolve(result)).confirmed == 5
+    assert trader.connected
+
+
+@pytest.mark.req("cmm-3.2.5.3-a", component="client")
 @pytest.mark.req("cmm-3.1.3-a")
 @pytest.mark.req("cmm-5.2.1-a")
 @pytest.mark.req("cmm-3.2.4-a")
@@ -266,6 +286,7 @@ async def test_service_and_clients_survive_a_restart_of_the_broker(tmp_path, tmp
                 # Left in a queue when the broker goes: lost, as the document has it.
                 await other.login()
                 assert (await trader.allocate([wanted(10)])).confirmed == 10
+            await survive_a_full_broker(node, site, trader)
             node.node.kill()
             await eventually(lambda: any(isinstance(e, ConnectionLost) for e in trader._events), 60)
             assert not trader.connected
