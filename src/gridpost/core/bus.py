@@ -105,7 +105,7 @@ class Outgoing:
     """A message that the bus has decided to send: to a queue, a topic or a URL."""
 
     address: str
-    """As a reply address: `queue:…`, `topic:…` or a URL."""
+    """As a reply address: `queue:…`, `topic:…` or a URL; empty: the answer of a synchronous exchange."""
     body: bytes
     message_id: str = ""
     correlation_id: str = ""

@@ -36,6 +36,7 @@ from gridpost.envelope import (
     file_payload,
 )
 from gridpost.services.bus.handlers import Answer, Series
+from gridpost.services.bus.processing import Arrival
 from gridpost.services.bus.reference import CONTROLS, READINGS
 from gridpost.services.bus.service import BusService
 from gridpost.stores.sqlite.journal import SqliteJournal
@@ -630,10 +631,25 @@ async def test_listeners_get_what_they_subscribed_to(site: Site) -> None:
 async def test_every_request_is_in_the_journal_and_instances_are_listed(site: Site) -> None:
     request = site.sender.request("create", "Notes", NOTE.format("journal"))
     await call(site, request)
-    (row,) = [
-        r
-        for r in journal(site)
-        if isinstance(r, EnvelopeRow) and r.message_id == request.header.message_id
+    envelopes = [r for r in journal(site) if isinstance(r, EnvelopeRow)]
+    (row,) = [r for r in envelopes if r.message_id == request.header.message_id]
+    # Its response and its event too, by their correlation.
+    went = [r for r in envelopes if r.correlation_id == request.header.correlation_id]
+    assert [(r.direction, r.message_kind, r.verb, r.result) for r in went] == [
+        ("in", "request", "create", "OK"),
+        ("out", "response", "reply", "OK"),
+        ("out", "event", "created", ""),
+    ]
+    # And what was refused, or could not be read at all.
+    unserved = site.sender.request("create", "Nothing", '<n:Nothing xmlns:n="urn:n"/>')
+    await site.service.processor.request(encode(unserved), Arrival(CONTEXT, "here", "queue:x"))
+    await site.service.processor.request(b"<no", Arrival(CONTEXT, "here", "queue:x"))
+    rows = [r for r in journal(site) if isinstance(r, EnvelopeRow)][-4:]
+    assert [(r.direction, r.message_kind, r.result, r.codes) for r in rows] == [
+        ("in", "request", "FAILED", "NOT_HANDLED"),
+        ("out", "response", "FAILED", "NOT_HANDLED"),
+        ("in", "unreadable", "FAILED", "MALFORMED_XML"),
+        ("out", "fault", "FAILED", "MALFORMED_XML"),
     ]
     assert (row.verb, row.noun, row.result, row.codes) == ("create", "Notes", "OK", "0.0")
     assert row.sla_milliseconds == 20_000
@@ -665,8 +681,6 @@ async def test_an_expired_request_is_never_executed(site: Site) -> None:
     )
     assert (await site.dead()).body == encode(request)
     # One that is out of time when its turn comes.
-    from gridpost.services.bus.processing import Arrival
-
     treated = await site.service.processor.request(
         encode(request), Arrival(CONTEXT, "x", deadline=0.0)
     )

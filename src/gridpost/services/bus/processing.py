@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
@@ -51,6 +51,7 @@ from gridpost.core.operation_set import execute, replies
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Fault, Refusal, Rule
 from gridpost.services.bus.handlers import Answer, Handlers, Series, answers, succeeded
+from gridpost.services.bus.journalling import EnvelopeJournal, Known
 from gridpost.services.bus.settings import BusSettings
 from gridpost.wire.envelope import content, decode, encode
 
@@ -71,6 +72,8 @@ class Arrival:
     correlation: str = ""
     deadline: float | None = None
     """On the monotonic clock: after it, nothing is executed any more."""
+    synchronous: bool = False
+    """Is the answer given in the exchange in which the request came?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Processor:
         self._handlers = handlers
         self._ledger = ledger
         self._clock = clock
+        self._journal = EnvelopeJournal(settings, clock)
 
     def read(self, body: bytes) -> RequestMessage | ResponseMessage | EventMessage | FaultMessage:
         if len(body) > self._settings.max_bytes:
@@ -109,10 +113,16 @@ class Processor:
                 raise Refusal(Rule.ENVELOPE_FORM, "only a RequestMessage is served here")
         except Refusal as refusal:
             # Not even the header counts: a fault, and the message is kept for the operator.
-            answer = encode(fault(refusal))
-            await self._note(refusal, arrival)
-            posts = (Outgoing(arrival.reply_to, answer, correlation_id=arrival.correlation),)
-            return Treated(posts if arrival.reply_to else (), refusal, answer)
+            told = fault(refusal)
+            post = Outgoing(arrival.reply_to, encode(told), correlation_id=arrival.correlation)
+            rows = [
+                self._journal.came(
+                    None, body, arrival.context, arrival.destination, refusal=refusal
+                ),
+                self._journal.goes(told, post, arrival.context),
+            ]
+            await self._note(refusal, arrival, rows=rows)
+            return Treated((post,) if arrival.reply_to else (), refusal, post.body)
         try:
             return await self._serve(message, body, arrival, begun)
         except Refusal as refusal:
@@ -120,14 +130,36 @@ class Processor:
                 refusal.retryable and refusal.fault is Fault.OURSELVES
             ):
                 raise
-            await self._note(refusal, arrival, message.header.message_id or "")
-            if refusal.rule is Rule.REQUEST_EXPIRED:
-                return Treated(dead=refusal)
-            if message.header.one_way:
-                return Treated(dead=refusal)
-            response = self._response(message.header, Answer(failed(error_of(refusal))))
-            posted = self._posts(message.header, arrival, [response])
-            return Treated(tuple(posted), None, response[1])
+            return await self._failed(message, body, arrival, refusal, begun)
+
+    async def _failed(
+        self,
+        message: RequestMessage,
+        body: bytes,
+        arrival: Arrival,
+        refusal: Refusal,
+        begun: float,
+    ) -> Treated:
+        header = message.header
+        rows = [
+            self._journal.came(
+                message,
+                body,
+                arrival.context,
+                arrival.destination,
+                refusal=refusal,
+                elapsed=timedelta(seconds=time.monotonic() - begun),
+                limit=self._settings.sla(header.verb, header.noun).within,
+            )
+        ]
+        if refusal.rule is Rule.REQUEST_EXPIRED or header.one_way:
+            await self._note(refusal, arrival, header.message_id or "", rows)
+            return Treated(dead=refusal)
+        response = self._response(header, Answer(failed(error_of(refusal))))
+        posts = self._posts(header, arrival, [response])
+        rows += self._went([response], posts, arrival)
+        await self._note(refusal, arrival, header.message_id or "", rows)
+        return Treated(tuple(posts), None, posts[-1].body if posts else encode(response))
 
     async def _serve(
         self, request: RequestMessage, body: bytes, arrival: Arrival, begun: float
@@ -158,10 +190,23 @@ class Processor:
             found, event = self._execute(handler, request, unit)
             responses = [self._response(request.header, answer) for answer in found]
             posts = [] if header.one_way else self._posts(request.header, arrival, responses)
+            unit.record(
+                self._journal.came(
+                    request,
+                    body,
+                    arrival.context,
+                    arrival.destination,
+                    answers=found,
+                    elapsed=timedelta(seconds=time.monotonic() - begun),
+                    limit=sla.within,
+                )
+            )
+            if not header.one_way:
+                for row in self._went(responses, posts, arrival):
+                    unit.record(row)
             if event is not None:
                 posts.append(self._event_post(event, arrival.context))
-            elapsed = timedelta(seconds=time.monotonic() - begun)
-            unit.record(self._row(request, arrival, len(body), found, elapsed, sla.within, body))
+                unit.record(self._journal.goes(event, posts[-1], arrival.context))
             for error in (e for answer in found for e in answer.reply.real_errors):
                 if header.one_way:
                     # 61968-100 cl. 4.5: nobody else is told, so it is kept here.
@@ -173,7 +218,7 @@ class Processor:
                         )
                     )  # fmt: skip
             stored = unit.remember(header.source or "", keys, digest, posts, self._clock.now())
-            return Treated(stored, None, responses[-1][1] if responses else None)
+            return self._again(stored)
 
         return await self._ledger.run(work, sla.within.total_seconds())
 
@@ -190,8 +235,8 @@ class Processor:
         if message.header.one_way or message.header.reply_address == arrival.reply_to:
             return None
         reply = in_series(Reply(Result.PARTIAL), last=None)
-        message_id, answer = self._response(message.header, Answer(reply))
-        return Outgoing(arrival.reply_to, answer, message_id, arrival.correlation)
+        answer = self._response(message.header, Answer(reply))
+        return self._post(arrival.reply_to, answer, arrival)
 
     def _again(self, posted: Iterable[Posted]) -> Treated:
         found = tuple(posted)
@@ -300,6 +345,7 @@ class Processor:
 
     async def event(self, body: bytes, arrival: Arrival) -> Treated:
         """Never answered: what is wrong is logged and kept, and the next one is taken."""
+        message = None
         try:
             message = self.read(body)
             if not isinstance(message, EventMessage):
@@ -321,7 +367,7 @@ class Processor:
                         )
                     return
                 listener(event, unit)
-                unit.record(self._row(event, arrival, len(body), [], None, None, body))
+                unit.record(self._journal.came(event, body, arrival.context, arrival.destination))
                 unit.remember(header.source or "", keys, digest, [], self._clock.now())
 
             sla = self._settings.sla(header.verb, header.noun)
@@ -329,14 +375,21 @@ class Processor:
         except Refusal as refusal:
             if refusal.rule is Rule.BUSY:
                 raise
-            await self._note(refusal, arrival)
-            return Treated(dead=refusal)
+            return await self._not_heard(refusal, message, body, arrival)
         except Exception as error:
             broken = Refusal(Rule.INTERNAL, "a listener failed", repr(error))
             log.exception("a listener failed", refusal=broken.id)
-            await self._note(broken, arrival)
-            return Treated(dead=broken)
+            return await self._not_heard(broken, message, body, arrival)
         return Treated()
+
+    async def _not_heard(
+        self, refusal: Refusal, message: Known | None, body: bytes, arrival: Arrival
+    ) -> Treated:
+        row = self._journal.came(
+            message, body, arrival.context, arrival.destination, refusal=refusal
+        )
+        await self._note(refusal, arrival, rows=[row])
+        return Treated(dead=refusal)
 
     # -- what goes out
 
@@ -344,23 +397,32 @@ class Processor:
         now = prevailing(self._clock.now(), self._settings.zone)
         return Stamp(str(uuid4()), now, self._settings.name)
 
-    def _response(self, request: Header, answer: Answer) -> tuple[str, bytes]:
-        stamp = self._stamp()
-        message = response_to(request, answer.reply, stamp, answer.payload)
-        return stamp.message_id, encode(message)
+    def _response(self, request: Header, answer: Answer) -> ResponseMessage:
+        return response_to(request, answer.reply, self._stamp(), answer.payload)
+
+    def _post(self, address: str, response: ResponseMessage, arrival: Arrival) -> Outgoing:
+        message_id = response.header.message_id or ""
+        return Outgoing(address, encode(response), message_id, arrival.correlation)
 
     def _posts(
-        self, request: Header, arrival: Arrival, responses: Iterable[tuple[str, bytes]]
+        self, request: Header, arrival: Arrival, responses: Iterable[ResponseMessage]
     ) -> list[Outgoing]:
         # 61968-100 cl. 6.3.2: the transport's address for the transport, unless the reply comes later.
         address = arrival.reply_to
         if request.async_reply or not address:
             address = request.reply_address or arrival.reply_to
-        if not address:
+        if arrival.synchronous and not request.async_reply:
+            address = ""
+        elif not address:
             return []
+        return [self._post(address, response, arrival) for response in responses]
+
+    def _went(
+        self, responses: Iterable[ResponseMessage], posts: Iterable[Outgoing], arrival: Arrival
+    ) -> list[EnvelopeRow]:
         return [
-            Outgoing(address, body, message_id, arrival.correlation)
-            for message_id, body in responses
+            self._journal.goes(response, post, arrival.context)
+            for response, post in zip(responses, posts, strict=False)
         ]
 
     def _event_post(self, event: EventMessage, context: str) -> Outgoing:
@@ -373,39 +435,13 @@ class Processor:
             reply=False,
         )
 
-    def _row(
+    async def _note(
         self,
-        message: RequestMessage | EventMessage,
+        refusal: Refusal,
         arrival: Arrival,
-        size: int,
-        found: list[Answer],
-        elapsed: timedelta | None,
-        limit: timedelta | None,
-        body: bytes,
-    ) -> EnvelopeRow:
-        header = message.header
-        rules = self._settings.nouns.get(header.noun)
-        millisecond = timedelta(milliseconds=1)
-        return EnvelopeRow(
-            self._clock.now(),
-            "in",
-            "request" if isinstance(message, RequestMessage) else "event",
-            header.verb,
-            header.noun,
-            arrival.context,
-            header.source or "",
-            header.message_id or "",
-            header.correlation_id or "",
-            size,
-            arrival.destination,
-            found[-1].reply.result.value if found else "",
-            " ".join(sorted({code for answer in found for code in answer.reply.codes})),
-            -1 if elapsed is None else elapsed // millisecond,
-            -1 if limit is None else limit // millisecond,
-            body if rules is not None and rules.journal_content else None,
-        )
-
-    async def _note(self, refusal: Refusal, arrival: Arrival, message_id: str = "") -> None:
+        message_id: str = "",
+        rows: Sequence[EnvelopeRow] = (),
+    ) -> None:
         log.warning(
             "refused an envelope",
             refusal=refusal.id,
@@ -424,7 +460,12 @@ class Processor:
             message_id,
             refusal.rule in (Rule.ENVELOPE_REPLAY, Rule.ENVELOPE_STALE, Rule.ENVELOPE_CONTEXT),
         )
-        await self._ledger.run(lambda unit: unit.record(row))
+
+        def work(unit: BusUnit) -> None:
+            for found in (*rows, row):
+                unit.record(found)
+
+        await self._ledger.run(work)
 
 
 def element_operation(request: RequestMessage) -> bool:

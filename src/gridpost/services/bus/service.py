@@ -184,7 +184,7 @@ class BusService:
     # -- sending
 
     async def _publish(self, posts: Iterable[AnyPost]) -> None:
-        found = list(posts)
+        found = [post for post in posts if _outgoing(post).address]
         self._under_way |= {post.sequence for post in found if isinstance(post, Posted)}
         if len(found) == 1:
             await self._send(found[0])
@@ -193,9 +193,8 @@ class BusService:
             await asyncio.gather(*(self._send(post) for post in found))
 
     async def _send(self, post: AnyPost) -> None:
-        outgoing = post.outgoing if isinstance(post, Posted) else post
         try:
-            await self._deliver(outgoing)
+            await self._deliver(_outgoing(post))
         finally:
             if isinstance(post, Posted):
                 self._under_way.discard(post.sequence)
@@ -329,3 +328,7 @@ class BusService:
             for c in sorted(self.settings.contexts)
             for verb, noun in sorted({*self.handlers.requests, *self.handlers.events})
         ]
+
+
+def _outgoing(post: AnyPost) -> Outgoing:
+    return post.outgoing if isinstance(post, Posted) else post

@@ -162,8 +162,9 @@ class SqliteBusUnit:
         done = []
         for post in posts:
             sequence = self._connection.execute(
-                "INSERT INTO outbox (request, address, body, message_id, correlation_id, reply) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO outbox "
+                "(request, address, body, message_id, correlation_id, reply, sent) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     request,
                     post.address,
@@ -171,6 +172,8 @@ class SqliteBusUnit:
                     post.message_id,
                     post.correlation_id,
                     post.reply,
+                    # Given in the exchange itself: there is nothing left to send.
+                    not post.address,
                 ),
             ).lastrowid
             done.append(Posted(sequence or 0, post))
