@@ -14,33 +14,37 @@ from pathlib import Path
 from typing import Any
 
 
-def render(run: dict[str, Any], *, date: str, commit: str, machine: str) -> str:
-    records = sorted(run["records"], key=lambda record: record["test"])
-    failed = sum(record["outcome"] != "passed" for record in records)
-    lines = [
-        "# Last full soak",
-        "",
-        "`make soak` runs the tests that `make test` runs in small, at their full numbers, and writes",
-        "this page. `GRIDPOST_SEED` repeats a run.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| date | {date} |",
-        f"| commit | `{commit}` |",
-        f"| scale | {run['scale']:g} |",
-        f"| seed | {run['seed']} |",
-        f"| machine | {machine} |",
-        f"| result | {len(records) - failed} of {len(records)} passed |",
-        "",
-        "| test | outcome | seconds | counts |",
-        "|---|---|---:|---|",
-    ]
-    for record in records:
+HEAD = """# Last full soaks
+
+`make soak` runs the tests that `make test` runs in small, at their full numbers, and writes this page: of
+each test the last full run. `make soak ARGS=tests/stores` runs and renews a part; `GRIDPOST_SEED` repeats
+a run.
+
+"""
+COLUMNS = """| test | outcome | seconds | date | commit | seed | counts |
+|---|---|---:|---|---|---:|---|
+"""
+
+
+def render(before: str, run: dict[str, Any], *, date: str, commit: str, machine: str) -> str:
+    """The page after this run: tests that did not run keep the line they had."""
+    lines = {_test_of(line): line for line in before.splitlines() if line.startswith("| `")}
+    for record in run["records"]:
         counts = ", ".join(f"{name} {_number(value)}" for name, value in record["counts"].items())
-        lines.append(
-            f"| `{record['test']}` | {record['outcome']} | {record['seconds']:.1f} | {counts} |"
+        lines[record["test"]] = (
+            f"| `{record['test']}` | {record['outcome']} | {record['seconds']:.1f} "
+            f"| {date} | `{commit}` | {run['seed']} | {counts} |"
         )
-    return "\n".join(lines) + "\n"
+    passed = sum("| passed |" in line for line in lines.values())
+    return (
+        f"{HEAD}{passed} of {len(lines)} passed; the last ran on {machine} at scale {run['scale']:g}.\n\n"
+        + COLUMNS
+        + "".join(f"{lines[test]}\n" for test in sorted(lines))
+    )
+
+
+def _test_of(line: str) -> str:
+    return line.split("`")[1]
 
 
 def _number(value: float | str) -> str:
@@ -58,9 +62,14 @@ def current_commit() -> str:
 
 
 def main(report: str, page: str) -> None:
-    Path(page).write_text(
+    target = Path(page)
+    run = json.loads(Path(report).read_text(encoding="utf-8"))
+    if run["scale"] < 1:
+        sys.exit(f"a soak at scale {run['scale']:g} is not written down")
+    target.write_text(
         render(
-            json.loads(Path(report).read_text(encoding="utf-8")),
+            target.read_text(encoding="utf-8") if target.exists() else "",
+            run,
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
             commit=current_commit(),
             machine=f"{platform.machine()}, Python {platform.python_version()}",

@@ -71,20 +71,40 @@ def test_a_scale_or_seed_that_is_no_number_is_wrong_usage(run, environment):
 
 def test_the_page_holds_counts_seed_date_commit_and_what_failed(run):
     _, report = run(GRIDPOST_SEED="7", GRIDPOST_SCALE="1")
-    page = soak_page.render(report, date="2030-01-02", commit="abc", machine="m")
-    assert "| date | 2030-01-02 |" in page
-    assert "| commit | `abc` |" in page
-    assert "| seed | 7 |" in page
-    assert "| result | 1 of 2 passed |" in page
+    page = soak_page.render("", report, date="2030-01-02", commit="abc", machine="m")
+    assert "1 of 2 passed" in page
     assert "| `test_it.py::test_broken` | failed |" in page
-    assert "kills 500" in page
+    (big,) = (line for line in page.splitlines() if "test_big" in line)
+    assert "| passed |" in big
+    assert "| 2030-01-02 | `abc` | 7 | kills 500" in big
+
+
+def test_a_part_keeps_what_other_tests_have_shown():
+    one = {"test": "t::a", "outcome": "failed", "seconds": 1, "counts": {"kills": 5}}
+    other = {"test": "t::b", "outcome": "passed", "seconds": 2, "counts": {}}
+    run = {"scale": 1, "seed": 7, "records": [one, other]}
+    page = soak_page.render("", run, date="2030-01-02", commit="abc", machine="m")
+    again = {"scale": 1, "seed": 8, "records": [{**one, "outcome": "passed"}]}
+    page = soak_page.render(page, again, date="2030-01-03", commit="def", machine="m")
+    assert "2 of 2 passed" in page
+    assert "| `t::a` | passed | 1.0 | 2030-01-03 | `def` | 8 | kills 5 |" in page
+    assert "| `t::b` | passed | 2.0 | 2030-01-02 | `abc` | 7 |  |" in page
 
 
 def test_the_page_is_written_from_the_file_and_names_the_commit(tmp_path: Path, capsys):
     report, page = tmp_path / "soak.json", tmp_path / "soak.md"
-    report.write_text(json.dumps({"scale": 1, "seed": 7, "records": []}))
+    record = {"test": "t::a", "outcome": "passed", "seconds": 1, "counts": {}}
+    report.write_text(json.dumps({"scale": 1, "seed": 7, "records": [record]}))
     soak_page.main(str(report), str(page))
     head = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert head in page.read_text()
+
+
+def test_a_small_run_is_not_written_down(tmp_path: Path):
+    report, page = tmp_path / "soak.json", tmp_path / "soak.md"
+    report.write_text(json.dumps({"scale": 0.1, "seed": 7, "records": []}))
+    with pytest.raises(SystemExit):
+        soak_page.main(str(report), str(page))
+    assert not page.exists()
