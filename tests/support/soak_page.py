@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-
 HEAD = """# Last full soaks
 
 `make soak` runs the tests that `make test` runs in small, at their full numbers, and writes this page: of
