@@ -14,12 +14,14 @@ from pyspark.sql import SparkSession
 from gridpost.bench._documents import document
 from gridpost.bench._journals import Journals, generate
 from gridpost.pipeline.build import BuildSettings
+from gridpost.pipeline.files import Place
 from gridpost.pipeline.gold.sla import Agreement
 from gridpost.pipeline.jobs import Pipeline
 from gridpost.pipeline.lake import Lake
 from gridpost.pipeline.session import SessionSettings, start
 
 from .capacity_ledger import CMM, capacity_rows
+from .places import mounting
 
 # Small data on few cores: compiling plans would take longer than running them.
 QUICK = (
@@ -40,14 +42,20 @@ AGREEMENTS = (
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def far(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark reads as another file system (see `places`)."""
+    return tmp_path_factory.mktemp("far")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, far: Path) -> Iterator[SparkSession]:
     settings = SessionSettings(
         "local[2]",
         driver_memory="2g",
         shuffle_partitions=2,
         scratch=tmp_path_factory.mktemp("spark"),
         delta=True,
-        options=QUICK,
+        options=(*QUICK, *mounting(far)),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -66,8 +74,8 @@ def _quiet_libraries() -> Iterator[None]:
         yield
 
 
-def pipeline_at(root: Path, spark: SparkSession) -> Pipeline:
-    return Pipeline(Lake.open(root, create=True), lambda: spark)
+def pipeline_at(root: Path | Place, spark: SparkSession, format: str = "") -> Pipeline:
+    return Pipeline(Lake.open(root, create=True, format=format), lambda: spark)
 
 
 SPRING = datetime(2026, 3, 28, 23, tzinfo=UTC)

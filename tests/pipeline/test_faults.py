@@ -20,13 +20,16 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit, bronze
 from gridpost.pipeline.build import BuildSettings
+from gridpost.pipeline.files import arguments
 from gridpost.pipeline.jobs import Pipeline
-from gridpost.pipeline.lake import Lake, Table
+from gridpost.pipeline.lake import DELTA, PARQUET, Lake, Table
+from gridpost.pipeline.session import delta_jars
 from gridpost.stores.journal_rows import Stored
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
 
 from .conftest import pipeline_at
+from .places import full_run, in_memory, mounted
 
 pytestmark = pytest.mark.timeout(900)
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
@@ -40,6 +43,12 @@ def journals() -> Journals:
 @pytest.fixture
 def lake(tmp_path) -> Lake:
     return Lake.open(tmp_path / "lake", create=True)
+
+
+@pytest.fixture(params=["local", "memory"])
+def anywhere(request, tmp_path) -> Lake:
+    where = tmp_path / "lake" if request.param == "local" else in_memory()
+    return Lake.open(where, create=True)
 
 
 def keys(lake: Lake) -> Counter:
@@ -57,16 +66,17 @@ def everything(journals: Journals) -> Counter:
     )
 
 
-def test_what_is_not_as_its_manifest_says_goes_aside_with_the_reason(lake, journals):
+def test_what_is_not_as_its_manifest_says_goes_aside_with_the_reason(anywhere, journals):
+    lake = anywhere
     written = journals.land(lake.landing, segment_rows=20)
     torn, changed, lonely, lying, good = (m.name for m in written[:5])
     file = lake.landing / torn.file
-    file.write_bytes(file.read_bytes()[:-100])
+    file.write(file.read_bytes()[:-100])
     file = lake.landing / changed.file
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    file.write(file.read_bytes()[:-1] + b"?")
     (lake.landing / lonely.file).unlink()
     # A segment that holds other rows than its name says, with a manifest that agrees with the file.
-    other = parquet.read_table(lake.landing / good.file)
+    other = parquet.read_table((lake.landing / good.file).path, **arguments(lake.root))
     Landing(lake.landing).put(replace(lying, last=lying.first + other.num_rows - 1), other, 0)
     done = admit.admit(lake, (lake.landing,), NOW)
     reasons = dict(done.quarantined)
@@ -86,7 +96,8 @@ def test_what_is_not_as_its_manifest_says_goes_aside_with_the_reason(lake, journ
     assert "already" in dict(again.quarantined)[str(good)]
 
 
-def test_a_segment_without_its_manifest_waits(lake, journals):
+def test_a_segment_without_its_manifest_waits(anywhere, journals):
+    lake = anywhere
     (first, *_) = journals.land(lake.landing, segment_rows=5000)
     (lake.landing / first.name.manifest).rename(lake.root / "landing" / ".later")
     assert first.name not in admit.admit(lake, (lake.landing,), NOW).admitted
@@ -94,10 +105,10 @@ def test_a_segment_without_its_manifest_waits(lake, journals):
     assert admit.admit(lake, (lake.landing,), NOW).admitted == (first.name,)
 
 
-def test_an_admission_that_stopped_between_its_two_moves_goes_on(lake, journals):
+def test_an_admission_that_stopped_between_its_two_moves_goes_on(anywhere, journals):
+    lake = anywhere
     (first, *_) = journals.land(lake.landing, segment_rows=5000)
     day = lake.admitted / "2026-04-01"
-    day.mkdir()
     (lake.landing / first.name.manifest).rename(day / first.name.manifest)
     assert first.name in admit.admit(lake, (lake.landing,), NOW).admitted
     assert (day / first.name.file).is_file()
@@ -228,11 +239,18 @@ def contents(lake: Lake) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def rebuilt(world, spark, tmp_path_factory) -> Pipeline:
-    pipeline = pipeline_at(tmp_path_factory.mktemp("rebuilt") / "lake", spark)
+# A lake of the other format in another file system; in full runs also one like the first.
+KINDS_OF_LAKES = [(DELTA, "mounted"), *([(PARQUET, "local")] if full_run() else [])]
+
+
+@pytest.fixture(scope="module", params=KINDS_OF_LAKES, ids="-".join)
+def rebuilt(request, world, spark, far, tmp_path_factory) -> Pipeline:
+    format, kind = request.param
+    local = tmp_path_factory.mktemp("rebuilt") / "lake"
+    where = mounted(far, "rebuilt") if kind == "mounted" else local
+    pipeline = pipeline_at(where, spark, format)
     # Names of people become the same hashes.
-    shutil.copytree(world.lake.root / "keys", pipeline.lake.root / "keys")
+    (pipeline.lake.root / "keys/pseudonyms").write(world.lake.secret("pseudonyms"))
     world.journals.land(pipeline.lake.landing, segment_rows=100)
     pipeline.ingest()
     pipeline.build(world.settings)
@@ -289,7 +307,7 @@ def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
     assert world.pipeline.build(world.settings)["days"] == []
 
 
-def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt):
+def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt, spark):
     lake = rebuilt.lake
     message_id, _ = next(
         item for item in world.journals.answers.items() if item[1].story == "normal"
@@ -306,7 +324,7 @@ def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt):
         for file in lake.archive.rglob("segment.*.parquet")
         if any(
             (told := row[kind]) is not None and told["message_id"] == message_id
-            for row in parquet.read_table(file).to_pylist()
+            for row in parquet.read_table(file.path, **arguments(file)).to_pylist()
             for kind in ("message", "tracking")
         )
     ]
@@ -315,6 +333,10 @@ def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt):
     # Both ends tell of it, in one segment or in several.
     assert done["segments"] == len(concerned) >= 2
     assert text not in everywhere(lake, message_id)
+    assert not any(text in log.read_text() for log in lake.root.rglob("*.json"))
+    if lake.format == DELTA and delta_jars():
+        assert text not in history(spark, lake.table("silver", "messages"))
+        assert text not in history(spark, lake.table("bronze", "journal"))
     rebuilt.build(world.settings, full=True)
     assert text not in everywhere(lake, message_id)
     rows = {r["message_id"]: r for r in lake.table("silver", "messages").read().to_pylist()}
@@ -323,14 +345,46 @@ def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt):
     # An archived segment that changed still is as its manifest says.
     for file in lake.archive.rglob("segment.*.parquet"):
         manifest = json.loads(file.with_suffix(".json").read_text())
-        assert manifest["octets"] == file.stat().st_size
+        assert manifest["octets"] == file.size()
+
+
+def history(spark, table: Table) -> set[str]:
+    """What Delta Lake still tells of any version of a table; the newest must be readable."""
+    told: set[str] = set()
+    newest = table.pointer().version - 1
+    for number in range(newest + 1):
+        reader = spark.read.format("delta").option("versionAsOf", number)
+        try:
+            rows = reader.load(str(table.folder)).toArrow().to_pylist()
+        except Exception:
+            assert number != newest
+            continue
+        lines = [line for row in rows for line in (row, row.get("message") or {})]
+        told |= {line["ba_message_id"] for line in lines if "ba_message_id" in line}
+    assert told
+    return told
+
+
+def test_erasure_reaches_bronze_and_segments_before_any_build(tmp_path, spark, journals):
+    pipeline = pipeline_at(tmp_path / "lake", spark)
+    journals.land(pipeline.lake.landing, segment_rows=60)
+    pipeline.ingest()
+    journals.land(pipeline.lake.landing, segment_rows=40, wanted=lambda n: n.component == "E1")
+    rows = pipeline.lake.table("bronze", "journal").read(["message"])["message"].to_pylist()
+    gone = next(r for r in rows if r is not None and r["ba_message_id"])
+    assert gone["ba_message_id"] in everywhere(pipeline.lake, gone["message_id"])
+    assert pipeline.erase([gone["message_id"]])["erased"] == 1
+    assert gone["ba_message_id"] not in everywhere(pipeline.lake, gone["message_id"])
+    assert keys(pipeline.lake) == everything(journals)
+    # What landed is still as its manifest says.
+    assert pipeline.ingest()["quarantined_segments"] == []
 
 
 def everywhere(lake: Lake, message_id: str) -> set[str]:
     """Every text that stands beside this message id in any file of the lake."""
     found: set[str] = set()
     for file in lake.root.rglob("*.parquet"):
-        for row in parquet.read_table(file).to_pylist():
+        for row in parquet.read_table(file.path, **arguments(file)).to_pylist():
             lines = [row, *(v for v in row.values() if isinstance(v, dict))]
             if any(line.get("message_id") == message_id for line in lines):
                 found |= {v for line in lines for v in line.values() if isinstance(v, str)}
@@ -355,7 +409,8 @@ def test_a_lake_of_a_newer_version_and_a_wrong_path_are_refused_in_one_line(tmp_
     assert refused.value.rule is Rule.STORE_TOO_NEW
 
 
-def test_one_writer_at_a_time(lake):
+def test_one_writer_at_a_time(anywhere):
+    lake = anywhere
     with lake.writing(), pytest.raises(Refusal) as refused, Lake.open(lake.root).writing():
         pass
     assert refused.value.rule is Rule.STORE_IN_USE
@@ -365,9 +420,9 @@ def test_documents_lie_in_a_folder_that_only_its_owner_reads(lake):
     lake.table("bronze", "journal").append(
         lake.table("bronze", "journal").stage_arrow(pa.table({"a": [1]}))
     )
-    assert (lake.root / "restricted").stat().st_mode & 0o777 == 0o700
+    assert Path(lake.root / "restricted").stat().st_mode & 0o777 == 0o700
     lake.secret("pseudonyms")
-    assert (lake.root / "keys/pseudonyms").stat().st_mode & 0o777 == 0o600
+    assert Path(lake.root / "keys/pseudonyms").stat().st_mode & 0o777 == 0o600
 
 
 def test_no_java_is_one_clear_line(monkeypatch, tmp_path):

@@ -20,6 +20,7 @@ from gridpost.core.delivery import Event, Side, State
 from gridpost.core.journal import KINDS, Identity, TrackingRow, UnknownRow, values
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import Manifest, SegmentName
+from gridpost.pipeline.files import place
 from gridpost.stores import journal_rows
 from gridpost.stores.segments.columns import SCHEMA, to_table
 from gridpost.stores.segments.export import Export, Exporter
@@ -35,7 +36,7 @@ IDENTITY = Identity("E1", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
 
 
 def exporter(tmp_path: Path, rows: int = 100) -> Exporter:
-    return Exporter(tmp_path / "store", Landing(tmp_path / "landing"), lambda: NOW, rows)
+    return Exporter(tmp_path / "store", Landing(place(tmp_path / "landing")), lambda: NOW, rows)
 
 
 def only(runs: list[Export]) -> Export:
@@ -207,7 +208,7 @@ async def test_every_stream_of_a_shared_database_is_exported_without_gaps(tmp_pa
 
     settings = PostgresSettings(postgres.dsn)
     stores = [open_client_store(settings, "CD-1") for _ in range(2)]
-    landing = Landing(tmp_path / "landing")
+    landing = Landing(place(tmp_path / "landing"))
 
     async def fill(store, turns: int) -> None:
         for turn in range(turns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,16 +13,24 @@ from pyarrow import parquet
 from gridpost.bench._journals import Journals, generate
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline.build import BuildSettings
+from gridpost.pipeline.files import Place, arguments
 from gridpost.pipeline.jobs import Pipeline
 from gridpost.pipeline.lake import DELTA, PARQUET, Lake
 from gridpost.pipeline.session import delta_jars
 
+from .places import in_memory
+
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.fixture(params=["local", "memory"])
+def where(request, tmp_path) -> Path | Place:
+    return tmp_path / "lake" if request.param == "local" else in_memory()
+
+
 @pytest.fixture(params=[PARQUET, DELTA])
-def lake(request, tmp_path) -> Lake:
-    return Lake.open(tmp_path / "lake", create=True, format=request.param)
+def lake(request, where) -> Lake:
+    return Lake.open(where, create=True, format=request.param)
 
 
 @pytest.fixture
@@ -57,9 +66,8 @@ def test_partitions_of_one_write_are_removed_one_by_one(lake):
     table = lake.table("silver", "x")
     folder = table.new_folder()
     for day in ("2026-03-28", "2026-03-29"):
-        part = folder / f"_partition={day}"
-        part.mkdir(parents=True)
-        parquet.write_table(pa.table({"a": [day]}), part / "part-0.parquet")
+        file = (folder / f"_partition={day}").mkdir() / "part-0.parquet"
+        parquet.write_table(pa.table({"a": [day]}), file.path, **arguments(file))
     table.append(table.parts_in(folder))
     assert table.pointer().partitions() == {"2026-03-28", "2026-03-29"}
     table.overwrite([], {"2026-03-28"})
@@ -68,8 +76,8 @@ def test_partitions_of_one_write_are_removed_one_by_one(lake):
     assert len(list(lake.root.rglob("*.parquet"))) == 1
 
 
-def test_a_write_that_did_not_see_the_newest_state_is_refused(tmp_path):
-    table = Lake.open(tmp_path / "lake", create=True, format=DELTA).table("gold", "x")
+def test_a_write_that_did_not_see_the_newest_state_is_refused(where):
+    table = Lake.open(where, create=True, format=DELTA).table("gold", "x")
     seen = table.pointer()
     table.append(table.stage_arrow(pa.table({"a": [1]})))
     with pytest.raises(Refusal) as refused:

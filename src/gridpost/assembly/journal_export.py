@@ -17,6 +17,7 @@ from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.pipeline.files import Place, place
 from gridpost.stores.segments.export import Export, Exporter, lower_priority
 from gridpost.stores.segments.landing import Landing
 
@@ -62,7 +63,7 @@ class ExportJob:
             yield None
 
 
-def export_job(file: Path, landing: Path | None, rows: int) -> ExportJob:
+def export_job(file: Path, landing: str | Place | None, rows: int) -> ExportJob:
     """By the keys `home` and `store` every component says where its journal is."""
     content = read_toml(file)
     home = content.get("home")
@@ -70,7 +71,7 @@ def export_job(file: Path, landing: Path | None, rows: int) -> ExportJob:
         raise Refusal(Rule.USAGE, f"{file}: not the configuration of a component")
     folder = file.resolve().parent / home
     lower_priority()
-    target = Landing(landing or folder / "landing")
+    target = Landing(place(landing or folder / "landing"))
     now = SystemClock().now
     if content.get("store") == "postgres" and isinstance(content.get("postgres"), dict):
         from gridpost.stores.segments.postgres import PostgresExporter

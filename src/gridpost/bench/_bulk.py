@@ -5,13 +5,12 @@ Every copy has message ids, numbers and times of its own; what makes rows wide s
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 from pyarrow import compute
 
 from gridpost.bench._journals import Journals, generate
 from gridpost.core.segment import SegmentName
+from gridpost.pipeline.files import Place
 from gridpost.stores import journal_rows
 from gridpost.stores.segments.columns import SCHEMA, to_table
 from gridpost.stores.segments.landing import Landing
@@ -32,7 +31,7 @@ def block(seed: int = 1) -> Journals:
     return generate(seed, BLOCK, days=6)
 
 
-def land(journals: Journals, landing: Path, tracking_events: int) -> tuple[int, int]:
+def land(journals: Journals, landing: Place, tracking_events: int) -> tuple[int, int]:
     """Segments with at least this many tracking events; how many rows and events there are."""
     tables = {
         who: to_table(

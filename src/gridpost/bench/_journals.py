@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +38,7 @@ from gridpost.core.journal import (
 )
 from gridpost.core.message import InternalType, Metadata
 from gridpost.core.segment import Manifest, SegmentName
+from gridpost.pipeline.files import Place
 from gridpost.stores import journal_rows
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
@@ -109,7 +109,7 @@ class Journals:
 
     def land(
         self,
-        landing: Path,
+        landing: Place,
         *,
         segment_rows: int = 500,
         wanted: Callable[[SegmentName], bool] = lambda name: True,

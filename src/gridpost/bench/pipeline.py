@@ -30,6 +30,7 @@ from gridpost.bench._documents import document
 from gridpost.bench._pipeline_sizes import Sized, chart, measure_sizes
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import admit, bronze
+from gridpost.pipeline.files import place
 from gridpost.pipeline.gold import delivery as figures
 from gridpost.pipeline.lake import Lake
 from gridpost.pipeline.proofs import AUDIT, Auditor, KnownCertificate, judging
@@ -84,7 +85,7 @@ def measure() -> Measurement:
         events, said = _size(home, EVENTS)
         sized = measure_sizes(sorted({_size(home, size)[0] for size in SIZES}), home)
         journals = _bulk.block()
-        rows, tracked = _bulk.land(journals, home / "segments", events)
+        rows, tracked = _bulk.land(journals, place(home / "segments"), events)
         started = time.perf_counter()
         spark = start(SessionSettings("local[*]", driver_memory="4g", scratch=home / "scratch"))
         session_seconds = time.perf_counter() - started
@@ -172,7 +173,7 @@ def _ingest(spark: Any, home: Path, rows: int) -> tuple[float, Lake]:
             # The stream may still be purging its checkpoint.
             shutil.rmtree(lake.root, ignore_errors=True)
         lake = Lake.open(home / f"lake{number}", create=True)
-        lake.landing.rmdir()
+        lake.landing.rmtree()
         shutil.copytree(home / "segments", lake.landing, copy_function=os.link)
         started = time.perf_counter()
         admit.admit(lake, (lake.landing,), datetime.now(UTC))
@@ -190,11 +191,9 @@ def _kpi(spark: Any, lake: Lake) -> tuple[float, float, float]:
 
     table = lake.table(bronze.LAYER, bronze.TABLE)
     parts = table.pointer().parts
-    gathered = lake.root / "kpi"
-    gathered.mkdir()
-    for part in parts:
-        for file in (table.folder / part.path).glob("*.parquet"):
-            os.link(file, gathered / file.name)
+    gathered = (lake.root / "kpi").mkdir()
+    for file in table.files(parts):
+        os.link(file, gathered / file.name)
 
     def ours() -> list[Any]:
         source = spark.read.schema(BRONZE).parquet(str(gathered))

@@ -26,7 +26,10 @@ def journal() -> None:
 def export(
     config: Annotated[Path, typer.Option("--config", help="Configuration of the component.")],
     landing: Annotated[
-        Path | None, typer.Option("--landing", help="Landing folder; default: landing in its home.")
+        str | None,
+        typer.Option(
+            "--landing", help="Landing folder, a path or an address; default: landing in its home."
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until stopped, after each change.")

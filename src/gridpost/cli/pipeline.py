@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from gridpost.pipeline.build import BuildSettings
+    from gridpost.pipeline.files import Place
     from gridpost.pipeline.jobs import Pipeline
 
 app = typer.Typer(
@@ -23,7 +24,12 @@ app = typer.Typer(
 )
 
 LakeOption = Annotated[
-    Path, typer.Option("--lake", envvar="GRIDPOST_LAKE", help="Folder of the lake.")
+    str,
+    typer.Option(
+        "--lake",
+        envvar="GRIDPOST_LAKE",
+        help="The lake: a folder, or an address as Spark takes it.",
+    ),
 ]
 Master = Annotated[str, typer.Option("--master", help="Spark master; default: this machine.")]
 Remote = Annotated[str, typer.Option("--remote", help="Spark Connect server, sc://host:port.")]
@@ -32,7 +38,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
 ]
 Landing = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option("--landing", help="Landing folder besides that of the lake; repeatable."),
 ]
 Agreements = Annotated[
@@ -45,7 +51,7 @@ Roots = Annotated[
 Stuck = Annotated[
     int, typer.Option("--stuck-after", min=1, help="Seconds after which an open message is stuck.")
 ]
-DEFAULT_LAKE = Path("lake")
+DEFAULT_LAKE = "lake"
 
 
 @app.command()
@@ -80,17 +86,14 @@ def ingest(
     with _pipeline(
         lake, master, remote, driver_memory, as_json, create=True, format=format
     ) as pipeline:
-        for folder in landing or []:
-            _folder(folder)
+        landings = [_folder(folder) for folder in landing or []]
         if replay:
             _show("replay", pipeline.replay(), as_json)
             return
         if continuous:
-            _continuous(
-                pipeline, landing or [], interval, silence, _settings(None, None, stuck_after)
-            )
+            _continuous(pipeline, landings, interval, silence, _settings(None, None, stuck_after))
             return
-        done = pipeline.ingest(landing or [], max_files=max_files)
+        done = pipeline.ingest(landings, max_files=max_files)
     _show("ingest", done, as_json)
 
 
@@ -233,7 +236,7 @@ def erase(
 
 @contextmanager
 def _pipeline(
-    folder: Path,
+    folder: str,
     master: str,
     remote: str,
     memory: str,
@@ -270,7 +273,7 @@ def _pipeline(
 
 def _continuous(
     pipeline: Pipeline,
-    landing: list[Path],
+    landing: list[Place],
     interval: float,
     silence: float,
     settings: BuildSettings,
@@ -306,11 +309,14 @@ def _settings(agreements: Path | None, roots: list[Path] | None, stuck_after: in
     )
 
 
-def _folder(folder: Path) -> None:
+def _folder(folder: str) -> Place:
     from gridpost.core.refusal import Refusal, Rule
+    from gridpost.pipeline.files import place
 
-    if not folder.is_dir():
+    found = place(folder)
+    if not found.is_dir():
         raise Refusal(Rule.USAGE, f"{folder} is not a folder")
+    return found
 
 
 def _show(title: str, result: dict[str, Any], as_json: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gridpost.core.journal import Identity
 
@@ -58,6 +58,18 @@ class SegmentName:
             return None
         found = cls(match["component"], match["instance"], int(match["first"]), int(match["last"]))
         return found if 1 <= found.first <= found.last else None
+
+
+class SegmentFolder(Protocol):
+    """Where segments land, in whichever file system."""
+
+    def mkdir(self) -> object: ...
+
+    def names(self, pattern: str) -> list[str]: ...
+
+    def put(self, name: str, data: memoryview) -> None:
+        """All of it safe under its name, or nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,7 +19,8 @@ from pyspark.sql import functions as F
 from gridpost.core.journal import KINDS, AdministrationRow, AllocationRow, AtcRow, BroadcastRow
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit
-from gridpost.pipeline.lake import Lake, Part, Progress, silent, write_atomically
+from gridpost.pipeline.files import Place
+from gridpost.pipeline.lake import Lake, Part, Progress, silent
 from gridpost.pipeline.ranges import Range, among_themselves, merged, overlapping
 from gridpost.pipeline.schemas import BRONZE, QUARANTINE, SEGMENT
 
@@ -117,7 +117,7 @@ def ingest(
     return _results(lake)[before:]
 
 
-def committing(root: Path, stream: str, progress: Progress) -> Callable[[DataFrame, int], None]:
+def committing(root: Place, stream: str, progress: Progress) -> Callable[[DataFrame, int], None]:
     def commit(batch: DataFrame, number: int) -> None:
         BronzeWriter(Lake(root), stream, progress).commit(batch, number)
 
@@ -320,8 +320,8 @@ def stream_id(lake: Lake) -> str:
     """Made with the checkpoint, kept in it: a new checkpoint is another stream."""
     file = lake.checkpoint / STREAM_ID
     if not file.is_file():
-        write_atomically(file, uuid4().hex.encode())
-    return file.read_text(encoding="ascii")
+        file.write(uuid4().hex.encode())
+    return file.read_text()
 
 
 def bring_back(lake: Lake) -> int:
@@ -337,7 +337,7 @@ def bring_back(lake: Lake) -> int:
         return 0
     known = ranges_of(parts)
     back = 0
-    for file in sorted(lake.archive.glob("*/segment.*.parquet")):
+    for file in lake.archive.glob("*/segment.*.parquet"):
         name = SegmentName.parse(file.name)
         if name is None:
             continue
@@ -345,9 +345,7 @@ def bring_back(lake: Lake) -> int:
         if not any(
             k.key == wanted.key and k.first <= wanted.first <= wanted.last <= k.last for k in known
         ):
-            target = lake.admitted / file.parent.name
-            target.mkdir(parents=True, exist_ok=True)
-            file.rename(target / file.name)
+            file.rename(lake.admitted / file.parent.name / file.name)
             back += 1
     aside = lake.checkpoint.with_name(f"bronze.{uuid4().hex[:8]}.old")
     lake.checkpoint.rename(aside)

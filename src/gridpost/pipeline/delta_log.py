@@ -8,11 +8,9 @@ name. Protocol 1/2 (no deletion vectors, no column mapping). What a part is made
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -21,7 +19,8 @@ from pyarrow import parquet
 
 from gridpost import __version__
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.pipeline.lake import Part, Pointer, Table, sync_folder
+from gridpost.pipeline.files import Place, arguments
+from gridpost.pipeline.lake import Part, Pointer, Table
 
 LOG = "_delta_log"
 READER, WRITER = 1, 2
@@ -32,7 +31,7 @@ _NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 class DeltaTable(Table):
     @property
-    def _log(self) -> Path:
+    def _log(self) -> Place:
         return self.folder / LOG
 
     def exists(self) -> bool:
@@ -73,40 +72,30 @@ class DeltaTable(Table):
         for part in following.parts:
             if part.path not in kept:
                 actions += [
-                    _add(file, (self.folder / file).stat().st_size, now)
-                    for file in self._files(part)
+                    _add(file, (self.folder / file).size(), now) for file in self._files(part)
                 ]
         self._commit(pointer.version, actions)
         return following
 
     def _commit(self, number: int, actions: Iterable[dict[str, Any]]) -> None:
         """The entry has its name or is not there; the name of another's entry is never taken."""
-        self._log.mkdir(parents=True, exist_ok=True)
         entry = self._log / f"{number:020d}.json"
-        unfinished = self._log / f".{entry.name}.{uuid4().hex[:8]}.tmp"
-        with unfinished.open("wb") as out:
-            out.write("\n".join(json.dumps(action) for action in actions).encode() + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
         try:
-            os.link(unfinished, entry)
+            entry.create("\n".join(json.dumps(action) for action in actions).encode() + b"\n")
         except FileExistsError:
             raise Refusal(
                 Rule.STORE_IN_USE, f"another writer has changed the table {self.name} meanwhile"
             ) from None
-        finally:
-            unfinished.unlink()
-        sync_folder(self._log)
 
-    def _newest(self) -> Path | None:
-        entries = (file for file in self._log.glob("*.json") if file.stem.isdigit())
-        return max(entries, default=None)
+    def _newest(self) -> Place | None:
+        entries = [file for file in self._log.glob("*.json") if file.stem.isdigit()]
+        return entries[-1] if entries else None
 
     def _known(self) -> dict[str, Any] | None:
         entry = self._newest()
         if entry is None:
             return None
-        for line in entry.read_text(encoding="utf-8").splitlines():
+        for line in entry.read_text().splitlines():
             info = json.loads(line).get("commitInfo")
             if info is not None and "userMetadata" in info:
                 found: dict[str, Any] = json.loads(info["userMetadata"])
@@ -119,15 +108,14 @@ class DeltaTable(Table):
         )
 
     def _files(self, part: Part) -> Iterator[str]:
-        if part.path:
-            for file in sorted((self.folder / part.path).glob("*.parquet")):
-                yield file.relative_to(self.folder).as_posix()
+        for file in self.files([part]):
+            yield file.below(self.folder)
 
     def _schema(self, parts: Iterable[Part]) -> str:
         """Of the newest rows: columns are added only, so it has all of them."""
         newest = [file for part in parts for file in self._files(part)][-1:]
         for file in newest:
-            arrow = parquet.read_schema(self.folder / file)
+            arrow = parquet.read_schema((self.folder / file).path, **arguments(self.folder))
             own: bytes | None = (arrow.metadata or {}).get(_SPARK_SCHEMA)
             if own is not None:
                 return own.decode()

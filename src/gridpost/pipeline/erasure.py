@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gridpost.core.segment import Manifest
-from gridpost.pipeline.lake import Lake, Part, Table, write_atomically
+from gridpost.pipeline.files import Place, arguments
+from gridpost.pipeline.lake import Lake, Part, Table
 
 LAYER, TABLE = "silver", "tombstones"
 
@@ -153,9 +153,9 @@ def _concerned(frame: DataFrame, ids: list[str]) -> bool:
     return bool(frame.where(condition).limit(1).collect())
 
 
-def _erase_segment(file: Path, ids: set[str]) -> int:
+def _erase_segment(file: Place, ids: set[str]) -> int:
     """The same rows and numbers, emptied; the manifest is that of the new file."""
-    table = parquet.read_table(file)
+    table = parquet.read_table(file.path, **arguments(file))
     rows = table.to_pylist()
     touched = False
     for row in rows:
@@ -173,11 +173,11 @@ def _erase_segment(file: Path, ids: set[str]) -> int:
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.Table.from_pylist(rows, schema=table.schema), sink, compression="zstd")
     data = sink.getvalue().to_pybytes()
-    write_atomically(file, data)
+    file.write(data)
     manifest_file = file.with_suffix(".json")
     if manifest_file.is_file():
         manifest = Manifest.decode(manifest_file.read_bytes())
         digest = hashlib.sha256(data).hexdigest()
         renewed = replace(manifest, octets=len(data), sha256=digest)
-        write_atomically(manifest_file, renewed.encode())
+        manifest_file.write(renewed.encode())
     return 1

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gridpost.pipeline import admit as admission
+from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Progress, silent
 
 if TYPE_CHECKING:
@@ -38,13 +37,13 @@ class Pipeline:
 
     # ------------------------------------------------------------ ingest
 
-    def ingest(self, landings: Sequence[Path] = (), *, max_files: int = 64) -> dict[str, Any]:
+    def ingest(self, landings: Sequence[Place] = (), *, max_files: int = 64) -> dict[str, Any]:
         started = time.monotonic()
         with self.writing():
             self.progress("admitting segments")
             admitted = admission.admit(self.lake, (self.lake.landing, *landings), datetime.now(UTC))
             batches = []
-            if any(self.lake.admitted.glob("*/segment.*.parquet")):
+            if self.lake.admitted.glob("*/segment.*.parquet"):
                 from gridpost.pipeline import bronze
 
                 self.progress("starting Spark")
@@ -78,7 +77,7 @@ class Pipeline:
     def continuous(
         self,
         settings: BuildSettings,
-        landings: Sequence[Path],
+        landings: Sequence[Place],
         stop: Callable[[float], bool],
         *,
         interval: float,
@@ -111,7 +110,7 @@ class Pipeline:
                 for layer in (SILVER, GOLD):
                     for table in list(self.lake.tables()):
                         if table.name.startswith(f"{layer}.") and table.name not in KEPT:
-                            shutil.rmtree(table.folder)
+                            table.folder.rmtree()
             self.progress("starting Spark")
             builder = Builder(self.session(), self.lake, settings, self.progress)
             result = builder.run()

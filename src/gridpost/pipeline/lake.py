@@ -6,16 +6,14 @@ never between. Nothing here knows Spark: whoever has only pyarrow can read every
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -23,6 +21,7 @@ import pyarrow as pa
 from pyarrow import dataset, parquet
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.pipeline.files import Place, arguments, place, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,12 +68,12 @@ class Pointer:
 class Table:
     """One table: its pointer, and how its next state is written."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Place, name: str) -> None:
         self.folder = folder
         self.name = name
 
     @property
-    def _file(self) -> Path:
+    def _file(self) -> Place:
         return self.folder / "pointer.json"
 
     def exists(self) -> bool:
@@ -101,7 +100,7 @@ class Table:
     def publish(self, pointer: Pointer) -> Pointer:
         """The moment at which a write counts."""
         following = replace(pointer, version=pointer.version + 1)
-        write_atomically(self._file, json.dumps(self.content(following), indent=1).encode())
+        self._file.write(json.dumps(self.content(following), indent=1).encode())
         return following
 
     def content(self, pointer: Pointer) -> dict[str, Any]:
@@ -109,8 +108,8 @@ class Table:
 
     # ------------------------------------------------------------ writing
 
-    def new_folder(self) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def new_folder(self) -> Place:
+        self.folder.mkdir()
         return self.folder / "data" / uuid4().hex
 
     def stage(self, frame: DataFrame, partition_by: str | None = None) -> list[Part]:
@@ -126,25 +125,24 @@ class Table:
         return self.parts_in(folder)
 
     def stage_arrow(self, rows: pa.Table) -> list[Part]:
-        folder = self.new_folder()
-        folder.mkdir(parents=True)
-        parquet.write_table(rows, folder / "part-0.parquet", compression="zstd")
+        folder = self.new_folder().mkdir()
+        file = folder / "part-0.parquet"
+        parquet.write_table(rows, file.path, compression="zstd", **arguments(file))
         return self.parts_in(folder)
 
-    def parts_in(self, folder: Path) -> list[Part]:
+    def parts_in(self, folder: Place) -> list[Part]:
         """What was written, counted from the footers and safe on the disk."""
-        found: dict[Path, int] = {}
-        for file in sorted(folder.rglob("*.parquet")):
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-            found[file.parent] = found.get(file.parent, 0) + parquet.read_metadata(file).num_rows
-        for parent in {folder, *found}:
-            if parent.is_dir():
-                sync_folder(parent)
+        found: dict[str, int] = {}
+        files = folder.rglob("*.parquet")
+        for file in files:
+            rows = parquet.read_metadata(file.path, **arguments(file)).num_rows
+            within = file.parent.below(self.folder)
+            found[within] = found.get(within, 0) + rows
+        if files:
+            sync(files, [folder, *(self.folder / path for path in found)])
         parts = []
-        for parent, rows in found.items():
-            path = parent.relative_to(self.folder).as_posix()
-            value = parent.name.partition(f"{PARTITION}=")[2] if parent != folder else ""
+        for path, rows in found.items():
+            value = PurePosixPath(path).name.partition(f"{PARTITION}=")[2]
             parts.append(Part(path, rows, None if value in ("", NONE) else value))
         return [part for part in parts if part.rows]
 
@@ -172,51 +170,51 @@ class Table:
         parts: Iterable[Part] | None = None,
     ) -> pa.Table | None:
         """Every live row, or those of some parts; None: there is none yet."""
-        paths = [
-            str(file)
-            for path in self.paths(self.pointer().parts if parts is None else parts)
-            for file in sorted(Path(path).glob("*.parquet"))
-        ]
-        if not paths:
+        files = self.files(self.pointer().parts if parts is None else parts)
+        if not files:
             return None
-        newest = max(paths, key=lambda path: os.stat(path).st_mtime)
-        schema = parquet.read_schema(newest)
-        found = dataset.dataset(paths, schema=schema, format="parquet")
+        newest = max(files, key=lambda file: file.modified())
+        schema = parquet.read_schema(newest.path, **arguments(newest))
+        paths = [file.path for file in files]
+        found = dataset.dataset(paths, schema=schema, format="parquet", **arguments(newest))
         return found.to_table(columns=None if columns is None else list(columns), filter=where)
 
     def vacuum(self, grace: float = GRACE_SECONDS) -> int:
         """Remove folders that nobody is pointed to, after everybody had time to finish reading."""
         paths = {part.path for part in self.pointer().parts if part.path}
-        folders = {Path(path).parts[1] for path in paths}
-        data = self.folder / "data"
-        doomed = []
-        for folder in data.iterdir() if data.is_dir() else ():
+        folders = {PurePosixPath(path).parts[1] for path in paths}
+        doomed: list[Place] = []
+        for folder in (self.folder / "data").folders():
             if folder.name not in folders:
                 doomed.append(folder)
             elif f"data/{folder.name}" not in paths:
                 # Partitions of one write are replaced one by one.
                 doomed += [
                     part
-                    for part in folder.iterdir()
-                    if part.is_dir() and f"data/{folder.name}/{part.name}" not in paths
+                    for part in folder.folders()
+                    if f"data/{folder.name}/{part.name}" not in paths
                 ]
-        old = [folder for folder in doomed if folder.stat().st_mtime < time.time() - grace]
+        old = [folder for folder in doomed if folder.modified() < time.time() - grace]
         for folder in old:
-            shutil.rmtree(folder)
+            folder.rmtree()
         return len(old)
 
+    def files(self, parts: Iterable[Part]) -> list[Place]:
+        return [
+            file
+            for part in parts
+            if part.path
+            for file in (self.folder / part.path).glob("*.parquet")
+        ]
+
     def octets(self) -> int:
-        return sum(
-            file.stat().st_size
-            for path in self.paths(self.pointer().parts)
-            for file in Path(path).glob("*.parquet")
-        )
+        return sum(file.size() for file in self.files(self.pointer().parts))
 
 
 class Lake:
     """A folder with everything: landing, admitted and archived segments, tables, checkpoints."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place) -> None:
         self.root = root
         self.landing = root / "landing"
         self.admitted = root / "admitted"
@@ -231,8 +229,11 @@ class Lake:
         return found
 
     @classmethod
-    def open(cls, root: Path, *, create: bool = False, format: str = "") -> Lake:
+    def open(
+        cls, where: str | os.PathLike[str] | Place, *, create: bool = False, format: str = ""
+    ) -> Lake:
         """`format` is that of a new lake; another than an existing one has is refused."""
+        root = place(where)
         if format not in ("", PARQUET, DELTA):
             raise Refusal(Rule.USAGE, f"{format} is no format of a lake: {PARQUET} or {DELTA}")
         lake = cls(root)
@@ -245,15 +246,14 @@ class Lake:
                     Rule.USAGE,
                     f"{root} is not a lake: run gridpost pipeline ingest first, or name another",
                 ) from None
-            if root.exists() and any(
-                entry.name not in ("landing", "lock") for entry in root.iterdir()
-            ):
+            if any(entry.name not in ("landing", "lock") for entry in root.entries()):
                 raise Refusal(
                     Rule.USAGE, f"{root} holds other things: a lake needs a folder of its own"
                 ) from None
-            root.mkdir(mode=0o750, parents=True, exist_ok=True)
-            content = {"form": FORM, "format": format or PARQUET}
-            write_atomically(file, json.dumps(content).encode())
+            root.mkdir()
+            # A pointer is replaced; not every file system does that in one step.
+            content = {"form": FORM, "format": format or (PARQUET if root.local else DELTA)}
+            file.write(json.dumps(content).encode())
         except (OSError, ValueError) as error:
             raise Refusal(Rule.USAGE, f"{file} cannot be read: {error}") from None
         if content.get("form", FORM + 1) > FORM:
@@ -265,7 +265,7 @@ class Lake:
         if format and content["format"] != format:
             raise Refusal(Rule.USAGE, f"the lake {root} is kept as {content['format']}")
         for folder in (lake.landing, lake.admitted, lake.archive, lake.quarantine):
-            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            folder.mkdir()
         return lake
 
     def table(self, layer: str, name: str) -> Table:
@@ -273,12 +273,13 @@ class Lake:
 
     def tables(self) -> Iterator[Table]:
         for parent in (self.root / "tables", self.root / "restricted"):
-            for folder in sorted(parent.glob("*/*")):
-                table = self._at(folder)
-                if table.exists():
-                    yield table
+            for layer in sorted(parent.folders(), key=str):
+                for folder in sorted(layer.folders(), key=str):
+                    table = self._at(folder)
+                    if table.exists():
+                        yield table
 
-    def _at(self, folder: Path) -> Table:
+    def _at(self, folder: Place) -> Table:
         name = f"{folder.parent.name}.{folder.name}"
         if self.format == DELTA:
             from gridpost.pipeline.delta_log import DeltaTable
@@ -286,57 +287,26 @@ class Lake:
             return DeltaTable(folder, name)
         return Table(folder, name)
 
-    def _layer(self, layer: str) -> Path:
+    def _layer(self, layer: str) -> Place:
         if layer not in RESTRICTED:
             return self.root / "tables" / layer
         folder = self.root / "restricted"
         if not folder.is_dir():
-            folder.mkdir(mode=0o700, parents=True)
+            folder.mkdir(mode=0o700)
         return folder / layer
 
     def secret(self, name: str) -> bytes:
         """A key of this lake, made once and readable by its owner only."""
-        folder = self.root / "keys"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        file = folder / name
+        file = (self.root / "keys").mkdir(mode=0o700) / name
         if not file.is_file():
-            write_atomically(file, os.urandom(32), mode=0o600)
+            file.write(os.urandom(32), mode=0o600)
         return file.read_bytes()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One writer at a time; readers need no lock."""
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refusal(
-                Rule.STORE_IN_USE, f"another process is writing into the lake {self.root}"
-            ) from None
-        else:
+        with (self.root / "lock").locked(f"the lake {self.root}"):
             yield
-        finally:
-            os.close(handle)
-
-
-def write_atomically(file: Path, data: bytes, mode: int = 0o640) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{uuid4().hex[:8]}")
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(handle, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    unfinished.replace(file)
-    sync_folder(file.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 Progress = Callable[[str], None]

@@ -5,7 +5,6 @@ A row of a newer version landed as text; here it gets the columns that this vers
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -45,7 +44,7 @@ def replay(spark: SparkSession, lake: Lake) -> dict[str, Any]:
         table.append([replace(part, made_by=mark, meta=meta) for part in good])
     aside.overwrite([replace(part, made_by=mark) for part in bad])
     for part in waiting:
-        shutil.rmtree(aside.folder / part.path, ignore_errors=True)
+        (aside.folder / part.path).rmtree()
     return {
         "replayed": sum(part.rows for part in good),
         "quarantined": sum(part.rows for part in bad),

@@ -8,9 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from gridpost.pipeline.files import place
 from gridpost.pipeline.jobs import lake_summary
 from gridpost.pipeline.key_figures import key_figures, overview
-from gridpost.pipeline.lake import Lake, write_atomically
+from gridpost.pipeline.lake import Lake
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;
@@ -37,7 +38,7 @@ _COLOURS = {
 
 def write_report(lake: Lake, out: Path) -> dict[str, Any]:
     page = render(lake)
-    write_atomically(out.absolute(), page.encode())
+    place(out).write(page.encode())
     return {"file": str(out), "octets": len(page.encode())}
 
 
