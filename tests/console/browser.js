@@ -433,6 +433,8 @@ const parts = {
     });
     await viewer.end();
   },
+
+  capacity: () => require("./browser_capacity.js")({ Visit, flow, check, told }),
 };
 
 (async () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from gridpost.core.allocation import AllocationType
@@ -19,6 +21,9 @@ from gridpost.core.capacity import BACKWARD, FORWARD, Book, Offer, Status, Trigg
 from gridpost.core.capacity_ledger import Request
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import desk
+from gridpost.stores.postgres import capacity as postgres_capacity
+from gridpost.stores.postgres.capacity import PostgresCapacityLedger
+from gridpost.stores.postgres.settings import PostgresSettings
 from gridpost.stores.sqlite.capacity import SqliteCapacityLedger
 from gridpost.stores.sqlite.capacity.ledger import wait_for_turn
 from gridpost.wire.cmm import Names
@@ -45,8 +50,23 @@ WINDOW = timedelta(hours=1)
 LEADING = [(EON, DK1, DE_DK.unit), (RWE, RTE, DE_FR.unit), (APG, CEPS, AT_CZ.unit)]
 
 
-def open_ledger(folder: Path) -> SqliteCapacityLedger:
-    return SqliteCapacityLedger.open(folder, "CMM", market(), lambda: NOW)
+def open_ledger(place: str) -> SqliteCapacityLedger | PostgresCapacityLedger:
+    """`place` is a folder, or words of libpq."""
+    if "dbname=" not in place:
+        return SqliteCapacityLedger.open(Path(place), "CMM", market(), lambda: NOW)
+    return PostgresCapacityLedger.open(database(place), "CMM", market(), lambda: NOW, "test")
+
+
+def database(place: str, **changes) -> PostgresSettings:
+    quick = {"take_over": timedelta(seconds=5), "lease_look": timedelta(seconds=0.1)}
+    return PostgresSettings(place, **quick, **changes)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, tmp_path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path)
+    return request.getfixturevalue("postgres").dsn
 
 
 def offers(quantity: int = 1000) -> list[Offer]:
@@ -120,9 +140,9 @@ async def all_entries(ledger):
     return await ledger.read(lambda reader: reader.entries(0, 10**9))
 
 
-async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(tmp_path, soak):
+async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(place, soak):
     chance = random.Random(soak.seed)
-    ledger = open_ledger(tmp_path)
+    ledger = open_ledger(place)
     await publish(ledger)
     for _ in range(soak.scale(100)):
         requests = [random_request(chance) for _ in range(20)]
@@ -139,31 +159,38 @@ async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(tmp_pat
         k: v[:3] for k, v in in_memory.items()
     }
     await ledger.close()
-    again = open_ledger(tmp_path)
+    again = open_ledger(place)
     try:
         assert again.look(numbers) == in_memory
     finally:
         await again.close()
 
 
-async def test_the_ledger_cannot_be_changed_afterwards(tmp_path):
-    ledger = open_ledger(tmp_path)
+async def test_the_ledger_cannot_be_changed_afterwards(place):
+    ledger = open_ledger(place)
     await publish(ledger)
     await allocate(ledger, [order(5)])
     await ledger.close()
-    connection = sqlite3.connect(tmp_path / "gridpost.sqlite3")
-    for statement in ("UPDATE entry SET quantity = 0", "DELETE FROM entry"):
-        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-            connection.execute(statement)
-    connection.close()
+    with contextlib.closing(by_hand(place)) as connection:
+        for statement in ("UPDATE entry SET quantity = 0", "DELETE FROM entry"):
+            with pytest.raises((sqlite3.IntegrityError, psycopg.Error), match="append-only"):
+                connection.execute(statement)
 
 
-async def test_the_first_outcome_is_kept_with_the_allocation_also_over_a_restart(tmp_path):
-    ledger = open_ledger(tmp_path)
+def by_hand(place: str):
+    if "dbname=" not in place:
+        return sqlite3.connect(Path(place) / "gridpost.sqlite3")
+    connection = psycopg.connect(place, autocommit=True)
+    connection.execute("SET search_path TO gridpost")
+    return connection
+
+
+async def test_the_first_outcome_is_kept_with_the_allocation_also_over_a_restart(place):
+    ledger = open_ledger(place)
     await publish(ledger)
     first = await allocate(ledger, [order(5, client_id="a")], correlation_id="c1")
     await ledger.close()
-    ledger = open_ledger(tmp_path)
+    ledger = open_ledger(place)
     try:
         again = await allocate(ledger, [order(5, client_id="a")], correlation_id="c1")
         assert again.repeated
@@ -178,8 +205,8 @@ async def test_the_first_outcome_is_kept_with_the_allocation_also_over_a_restart
 
 
 @pytest.mark.req("cmm-5.2.2-g")
-async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(tmp_path):
-    ledger = open_ledger(tmp_path)
+async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(place):
+    ledger = open_ledger(place)
     try:
         await publish(ledger)
         before, entries = ledger.look(numbers), await all_entries(ledger)
@@ -188,7 +215,7 @@ async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(tmp_path):
             request = Request("u1", "c9", Trigger.ALLOCATION_PMI, "AON")
             orders = [order(5), order(7, hour(13))]
             desk.allocate(unit, NAMES, request, orders, party(), NOW, WINDOW)
-            raise OSError(28, "no space left")
+            raise Refusal(Rule.STORE_FULL, "no space left")
 
         with pytest.raises(Refusal) as refused:
             await ledger.run(breaks)
@@ -203,19 +230,22 @@ async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(tmp_path):
         await ledger.close()
 
 
-async def test_a_commit_that_fails_takes_the_book_back(tmp_path, monkeypatch):
-    ledger = open_ledger(tmp_path)
+async def test_a_commit_that_fails_takes_the_book_back(place):
+    ledger = open_ledger(place)
     try:
         await publish(ledger)
         before = ledger.look(numbers)
         committer = ledger._committer
-        commit = committer._commit
+        step = "_commit" if isinstance(ledger, SqliteCapacityLedger) else "_end"
+        last = getattr(committer, step)
 
-        def fail():
-            committer._commit = commit
+        def fail(*_):
+            setattr(committer, step, last)
+            if step == "_end":
+                raise psycopg.OperationalError("the server went away")
             raise sqlite3.OperationalError("disk I/O error")
 
-        committer._commit = fail
+        setattr(committer, step, fail)
         results = await asyncio.gather(
             allocate(ledger, [order(5)]), allocate(ledger, [order(6)]), return_exceptions=True
         )
@@ -232,8 +262,8 @@ async def test_a_commit_that_fails_takes_the_book_back(tmp_path, monkeypatch):
         await ledger.close()
 
 
-async def test_journal_rows_are_committed_with_the_facts(tmp_path):
-    ledger = open_ledger(tmp_path)
+async def test_journal_rows_are_committed_with_the_facts(place):
+    ledger = open_ledger(place)
     try:
         await publish(ledger)
         await allocate(ledger, [order(5)], correlation_id="c1")
@@ -258,20 +288,73 @@ async def test_a_second_service_waits_for_its_turn(tmp_path):
     assert not second.done()
     release()
     (await asyncio.wait_for(second, 10))()
-    ledger = open_ledger(tmp_path)
+    ledger = open_ledger(str(tmp_path))
     with pytest.raises(Refusal) as refused:
-        open_ledger(tmp_path)
+        open_ledger(str(tmp_path))
     assert refused.value.rule is Rule.STORE_IN_USE
     await ledger.close()
 
 
+async def test_in_a_database_a_second_service_waits_and_a_former_one_stores_nothing(postgres):
+    settings = database(postgres.dsn)
+    turn = await postgres_capacity.wait_for_turn(settings, "CMM", "first")
+    first = await asyncio.to_thread(open_ledger, postgres.dsn)
+    await publish(first)
+    waiting = asyncio.create_task(postgres_capacity.wait_for_turn(settings, "CMM", "second"))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    with pytest.raises(Refusal) as refused:
+        await asyncio.to_thread(
+            PostgresCapacityLedger.open,
+            PostgresSettings(postgres.dsn, take_over=timedelta(seconds=0.2)),
+            "CMM", market(), lambda: NOW,
+        )  # fmt: skip
+    assert refused.value.rule is Rule.STORE_IN_USE
+    # The network takes the first one's connections away; it still believes in its book.
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    await asyncio.wait_for(turn.lost, 30)
+    await turn.release()
+    second_turn = await asyncio.wait_for(waiting, 60)
+    second = await asyncio.to_thread(open_ledger, postgres.dsn)
+    assert (await allocate(second, [order(900)])).outcomes[0].success
+    with pytest.raises(Refusal) as stopped:
+        await allocate(first, [order(900)])
+    assert stopped.value.rule in (Rule.STORE_IN_USE, Rule.LEASE_LOST)
+    # Also when the second is gone again: its take-over stays.
+    await second.close()
+    await second_turn.release()
+    with pytest.raises(Refusal) as fenced:
+        await allocate(first, [order(900)])
+    assert fenced.value.rule is Rule.LEASE_LOST
+    await first.close()
+    third = await asyncio.to_thread(open_ledger, postgres.dsn)
+    check(await all_entries(third))
+    assert (await allocate(third, [order(200)])).outcomes[0].success is False
+    await third.close()
+
+
+@pytest.mark.parametrize("option", ["fsync", "synchronous_commit"])
+def test_a_database_that_forgets_commits_is_no_place_for_a_ledger(own_postgres_server, option):
+    own_postgres_server.restart("-c", f"{option}=off")
+    try:
+        with pytest.raises(Refusal) as refused:
+            open_ledger(own_postgres_server.default_database().dsn)
+        assert refused.value.rule is Rule.STORE_UNSAFE
+        assert option in refused.value.message
+    finally:
+        own_postgres_server.restart()
+
+
 WRITER = """
 import asyncio, random, sys
-from pathlib import Path
 from stores.test_capacity_ledger import allocate, open_ledger, publish, random_request
 
 async def main():
-    ledger = open_ledger(Path(sys.argv[1]))
+    ledger = open_ledger(sys.argv[1])
     chance = random.Random(int(sys.argv[2]))
     if sys.argv[3] == "first":
         await publish(ledger)
@@ -288,14 +371,14 @@ asyncio.run(main())
 """
 
 
-def test_nothing_that_was_told_is_lost_or_sold_twice_when_the_service_is_killed(tmp_path, soak):
+def test_nothing_that_was_told_is_lost_or_sold_twice_when_the_service_is_killed(place, soak):
     chance = random.Random(soak.seed)
     told: dict[int, int] = {}
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
     for attempt in range(soak.scale(30)):
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path), str(attempt), "first" if not attempt else ""],
+            [sys.executable, "-c", WRITER, place, str(attempt), "first" if not attempt else ""],
             stdout=subprocess.PIPE, env=environment, text=True,
         )  # fmt: skip
         assert process.stdout is not None
@@ -314,7 +397,7 @@ def test_nothing_that_was_told_is_lost_or_sold_twice_when_the_service_is_killed(
         process.stdout.close()
 
     async def look():
-        ledger = open_ledger(tmp_path)
+        ledger = open_ledger(place)
         try:
             entries = await all_entries(ledger)
             replayed = check(entries)

@@ -19,7 +19,6 @@ from gridpost.core.component import Component, Contact, Implementation
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.journal import AdministrationRow, JournalRow, RefusalRow
 from gridpost.core.registration import PublicKey, RegistrationRequest
-from gridpost.services.component_directory.admin_access import Administrators, hash_token
 from gridpost.services.component_directory.administration import Administration
 from gridpost.services.component_directory.api import DirectoryApi
 from gridpost.services.component_directory.authority import Authority
@@ -32,6 +31,7 @@ from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.settings import DirectorySettings
 from gridpost.services.component_directory.synchroniser import Ask, Synchroniser
 from gridpost.services.component_directory.upkeep import Upkeep
+from gridpost.services.operations.administrators import Administrators, hash_token
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.stores.memory.directory import MemoryDirectoryStore
 from gridpost.wire.directory import (

@@ -25,7 +25,7 @@ from gridpost.assembly.directory_configuration import read_directory_configurati
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.root_ca import ROOT_FILE, create_root, sign_request
 from gridpost.core.https import TlsCredentials
-from gridpost.services.component_directory.admin_access import hash_token
+from gridpost.services.operations.administrators import hash_token
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import from_pkcs8, to_pkcs8
 from gridpost.transports.https.tls import client_context

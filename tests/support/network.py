@@ -28,7 +28,7 @@ from gridpost.assembly.network import Placed
 from gridpost.assembly.root_ca import create_root, sign_request
 from gridpost.client import AsyncEndpoint
 from gridpost.demo.enrolment import enrol
-from gridpost.services.component_directory.admin_access import hash_token, new_token
+from gridpost.services.operations.administrators import hash_token, new_token
 from gridpost.services.operations.passwords import hash_password
 from gridpost.wire.x509 import from_pem
 from support.waiting import eventually

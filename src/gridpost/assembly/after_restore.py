@@ -28,7 +28,9 @@ def say_restored(store: Path) -> None:
         log.warning("restored from a backup", **asdict(found), missing=MISSING)
 
 
-def telling_more(health: Health, store: Path, more: Callable[[], dict[str, Any]]) -> Health:
+def telling_more(
+    health: Health, store: Path, more: Callable[[], dict[str, Any]], missing: str = MISSING
+) -> Health:
     """The health of a component, what its watch has to say, and from which backup it came."""
 
     async def told() -> dict[str, Any]:
@@ -37,7 +39,7 @@ def telling_more(health: Health, store: Path, more: Callable[[], dict[str, Any]]
         return (
             answer
             if found is None
-            else {**answer, "restored": {**asdict(found), "missing": MISSING}}
+            else {**answer, "restored": {**asdict(found), "missing": missing}}
         )
 
     return told

@@ -145,6 +145,7 @@ def _place(file: Path) -> Place:
     readers: dict[Any, Callable[[Path], Any]] = {
         "component-directory": read_directory_configuration,
         "broker": read_broker_configuration,
+        "capacity": _capacity,
         "endpoint": read_endpoint_configuration,
     }
     if component not in readers:
@@ -157,6 +158,13 @@ def _place(file: Path) -> Place:
             "back the database up with its own tools, such as pg_dump, and the folder of keys with it",
         )
     return Place(str(component), found.code, found.home)
+
+
+def _capacity(file: Path) -> Any:
+    # The library for RabbitMQ is an extra: only who runs this component needs it.
+    from gridpost.assembly.capacity_configuration import read_capacity_configuration
+
+    return read_capacity_configuration(file)
 
 
 def _pack(

@@ -11,20 +11,36 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.after_restore import telling_more
 from gridpost.assembly.capacity_configuration import (
     CapacityConfiguration,
     read_capacity_configuration,
 )
+from gridpost.assembly.capacity_operating import (
+    MISSING,
+    api_port,
+    console,
+    console_frame,
+    halt_after_restore,
+    watch,
+)
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.console import settings_of
 from gridpost.assembly.file_watch import watch_file
+from gridpost.console.frame import Frame
+from gridpost.core.capacity import Market
+from gridpost.core.capacity_ledger import CapacityLedger
 from gridpost.core.ports import Clock
 from gridpost.services.capacity.administration import Administration
+from gridpost.services.capacity.api import AdministrationApi
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.service import CapacityService
+from gridpost.services.operations.administrators import Administrators
 from gridpost.services.operations.app import operations_app
 from gridpost.stores.sqlite.capacity import SqliteCapacityLedger
 from gridpost.stores.sqlite.capacity.ledger import wait_for_turn
@@ -40,15 +56,25 @@ class RunningCapacity:
 
     operations_port: int
     service: CapacityService
-    ledger: SqliteCapacityLedger
+    ledger: CapacityLedger
     administration: Administration
     keeper: Amqp091Keeper
+    api: AdministrationApi
+    frame: Frame | None
+    lost: asyncio.Future[None]
+    """Done when another service may have the turn by now: this one has to end."""
+    api_port: int | None = None
+    console_port: int | None = None
 
     async def reconfigure(self, configuration: CapacityConfiguration) -> None:
         """Users, grants, borders and limits count without a restart; addresses need one."""
         settings = configuration.settings()
         await self.ledger.change_market(settings.market)
         await self.service.configure(settings)
+        if configuration.administration is not None:
+            self.api.administrators.replace(configuration.administration.tokens)
+        if self.frame is not None:
+            self.frame.reconfigure(settings_of(configuration.console))
 
 
 @asynccontextmanager
@@ -57,20 +83,23 @@ async def running_capacity(
 ) -> AsyncIterator[RunningCapacity]:
     """Waits as a standby until the ledger is free; then serves until the block ends."""
     clock = clock or SystemClock()
-    folder = configuration.home / "ledger"
     settings = configuration.settings()
     async with AsyncExitStack() as stack:
-        log.info("waiting for the ledger", folder=str(folder))
-        stack.callback(await wait_for_turn(folder))
-        ledger = await asyncio.to_thread(
-            SqliteCapacityLedger.open, folder, configuration.code, settings.market, clock.now
-        )
-        stack.push_async_callback(ledger.close)
         holder = f"{socket.gethostname()}:{os.getpid()}"
-        run = await ledger.activate(holder, clock.now())
+        ledger, lost = await stack.enter_async_context(
+            _turn(configuration, settings.market, clock, holder)
+        )
         service = CapacityService(settings, clock, ledger, CapacityMetrics(CollectorRegistry()))
+        store = configuration.home / "store"
+        await halt_after_restore(store, ledger, service, clock.now())
+        run = await ledger.activate(holder, clock.now())
         await service.open()
         administration = Administration(service)
+        section = configuration.administration
+        api = AdministrationApi(
+            administration, Administrators({} if section is None else section.tokens)
+        )
+        frame = console_frame(configuration, clock, ledger)
         keeper = Amqp091Keeper(
             configuration.rabbitmq.client(), service.connected, purpose="service", lost=service.lost
         )
@@ -79,26 +108,62 @@ async def running_capacity(
         stack.push_async_callback(keeper.close)
         stack.push_async_callback(service.pause)
         await keeper.start()
+        watched = await stack.enter_async_context(watch(configuration, clock, ledger, service))
         port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    service.health,
+                    telling_more(service.health, store, watched.health, MISSING),
                     service.metrics.registry,
                     service.measure,
                     administration.views(),
-                    administration.actions(),
+                    {**administration.actions(), **administration.questions()},
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
             )
         )
-        running = RunningCapacity(port, service, ledger, administration, keeper)
+        running = RunningCapacity(port, service, ledger, administration, keeper, api, frame, lost)
+        running.api_port = await stack.enter_async_context(api_port(configuration, api))
+        running.console_port = await stack.enter_async_context(
+            console(configuration, frame, administration, service)
+        )
         if file is not None:
             watching = watch_file(file, lambda: _reload(running, file))
             stack.push_async_callback(_ended, asyncio.create_task(watching))
         log.info("active", run=run, operations_port=port)
         yield running
         log.info("stopping")
+
+
+@asynccontextmanager
+async def _turn(
+    configuration: CapacityConfiguration, market: Market, clock: Clock, holder: str
+) -> AsyncIterator[tuple[CapacityLedger, asyncio.Future[None]]]:
+    """The ledger, once it is our turn, and the moment at which the turn is lost."""
+    async with AsyncExitStack() as stack:
+        ledger: CapacityLedger
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if configuration.postgres is None:
+            folder = configuration.home / "store"
+            log.info("waiting for the ledger", folder=str(folder))
+            stack.callback(await wait_for_turn(folder))
+            ledger = await asyncio.to_thread(
+                SqliteCapacityLedger.open, folder, configuration.code, market, clock.now
+            )
+        else:
+            # Only here: the driver is there with gridpost[postgres] only.
+            from gridpost.stores.postgres import capacity
+
+            place, code = configuration.postgres.settings(), configuration.code
+            log.info("waiting for the ledger", database=place.place())
+            turn = await capacity.wait_for_turn(place, code, holder)
+            stack.push_async_callback(turn.release)
+            lost = turn.lost
+            ledger = await asyncio.to_thread(
+                capacity.PostgresCapacityLedger.open, place, code, market, clock.now, holder
+            )
+        stack.push_async_callback(ledger.close)
+        yield ledger, lost
 
 
 async def run_capacity(file: Path) -> None:
@@ -123,8 +188,14 @@ async def run_capacity(file: Path) -> None:
 
 
 async def _serve(file: Path, stop: asyncio.Event) -> None:
-    async with running_capacity(read_capacity_configuration(file), file=file):
-        await stop.wait()
+    while not stop.is_set():
+        async with running_capacity(read_capacity_configuration(file), file=file) as running:
+            stopping = asyncio.create_task(stop.wait())
+            ends: set[asyncio.Future[Any]] = {stopping, running.lost}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+        if not stop.is_set():
+            log.warning("the turn was lost: standing by")
 
 
 async def _reload(running: RunningCapacity, file: Path) -> None:

@@ -11,14 +11,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from gridpost.assembly.configuration import (
-    Configuration,
-    Duration,
-    Period,
-    Port,
-    read_configuration,
-)
-from gridpost.assembly.directory_configuration import Code, is_loopback
+from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
+from gridpost.assembly.console_configuration import ConsoleSection, console_in
+from gridpost.assembly.directory_configuration import AdministrationSection, Code, is_loopback
+from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.allocation import Party, Role
 from gridpost.core.capacity import Border, Interconnector, Market
 from gridpost.core.eic import eic
@@ -198,7 +195,19 @@ class OperationsSection(_Section):
         return self
 
 
-class CapacityConfiguration(Configuration):
+class CapacityAdministrationSection(AdministrationSection):
+    """The JSON API of operators; only with this table is there one."""
+
+    port: Port = 8482
+
+
+class JournalSection(_Section):
+    retention: Period = timedelta(days=365)
+    keep_exported: Period = timedelta(days=30)
+    """Rows that `gridpost journal export` has taken go already after this."""
+
+
+class CapacityConfiguration(WatchedConfiguration):
     """`gridpost capacity run --config FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="GRIDPOST_CAPACITY_")
@@ -207,6 +216,8 @@ class CapacityConfiguration(Configuration):
     code: Code
     home: Path
     """Folder of the ledger; readable by this service only."""
+    store: Literal["sqlite", "postgres"] = "sqlite"
+    postgres: PostgresSection | None = None
     zone: str
     """Time zone of the market, like Europe/Brussels."""
     rabbitmq: RabbitmqSection
@@ -219,6 +230,17 @@ class CapacityConfiguration(Configuration):
     broadcasts: BroadcastsSection = BroadcastsSection()
     queues: QueuesSection = QueuesSection()
     operations: OperationsSection = OperationsSection()
+    administration: CapacityAdministrationSection | None = None
+    console: ConsoleSection | None = None
+    journal: JournalSection = JournalSection()
+
+    @model_validator(mode="after")
+    def _whole(self) -> CapacityConfiguration:
+        if (self.store == "postgres") != (self.postgres is not None):
+            raise ValueError('store = "postgres" and the section [postgres] belong together')
+        if self.console is not None and self.console.certificate is None:
+            raise ValueError("console: give certificate and key, there are no others here")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> CapacityConfiguration:
@@ -269,6 +291,8 @@ class CapacityConfiguration(Configuration):
             rate_period=self.limits.period,
             duplicate_window=self.limits.duplicates,
             zipped=frozenset(self.broadcasts.zipped_responses),
+            journal_retention=self.journal.retention,
+            journal_exported=self.journal.keep_exported,
         )
 
 
@@ -285,7 +309,18 @@ def read_capacity_configuration(file: Path) -> CapacityConfiguration:
     update: dict[str, object] = {
         "home": folder / configuration.home,
         "rabbitmq": rabbitmq.model_copy(update=found),
+        "postgres": configuration.postgres and configuration.postgres.beside(folder),
+        "console": console_in(folder, configuration.console),
+        **watched_in(folder, configuration),
     }
+    administration = configuration.administration
+    if administration is not None:
+        update["administration"] = administration.model_copy(
+            update={
+                "certificate": administration.certificate and folder / administration.certificate,
+                "key": administration.key and folder / administration.key,
+            }
+        )
     management, authority = configuration.management, configuration.authority
     if management is not None and management.roots is not None:
         update["management"] = management.model_copy(update={"roots": folder / management.roots})

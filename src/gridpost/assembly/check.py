@@ -212,6 +212,20 @@ def _capacity(file: Path) -> Checked:
         warnings.append("rabbitmq.urls has amqp://: without TLS there is no EXTERNAL login")
     if not configuration.users:
         warnings.append("there are no users: nobody can ask for capacity")
+    if configuration.postgres is not None:
+        configuration.postgres.settings()
+    try:
+        configuration.rabbitmq.context()()
+    except OSError as error:
+        raise Refusal(
+            Rule.USAGE, "rabbitmq: roots, package, certificate or key cannot be used", str(error)
+        ) from None
+    section = configuration.administration
+    if section is not None and not section.tokens:
+        warnings.append("administration.tokens is empty: nobody can use the API")
+    if section is not None and section.certificate is not None and section.key is not None:
+        FileCredentials(section.certificate, section.key)()
+    warnings += _console(configuration.console)
     return Checked(CAPACITY, configuration.code, warnings)
 
 

@@ -29,7 +29,6 @@ from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.component_directory.admin_access import Administrators
 from gridpost.services.component_directory.administration import Administration
 from gridpost.services.component_directory.api import DirectoryApi
 from gridpost.services.component_directory.authority import Authority, fingerprint
@@ -43,6 +42,7 @@ from gridpost.services.component_directory.settings import Peer
 from gridpost.services.component_directory.synchroniser import Synchroniser
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.services.component_directory.watching import books
+from gridpost.services.operations.administrators import Administrators
 from gridpost.services.operations.journal_follow import RecentTrouble
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import to_pkcs8

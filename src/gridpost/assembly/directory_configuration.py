@@ -17,8 +17,8 @@ from gridpost.assembly.watching_configuration import WatchedConfiguration, watch
 from gridpost.core.component import Contact
 from gridpost.core.identifiers import ComponentCode, component_code
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.component_directory.admin_access import check_hash
 from gridpost.services.component_directory.settings import DirectorySettings, Extensions, Peer
+from gridpost.services.operations.administrators import check_hash
 from gridpost.wire.x509 import from_pem
 
 COMPONENT = "component-directory"

@@ -1,6 +1,6 @@
 """`gridpost capacity`: run the capacity service, look after its users, and be a client of it.
 
-`publish`, `adjust`, `halt` and `resume` ask the running service through its operations listener;
+Commands of operators stand in `capacity_operators`;
 `login`, `allocate`, `atc`, `allocations` and `watch` are a participant, over RabbitMQ.
 """
 
@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gridpost.cli import capacity_operators
+from gridpost.cli.capacity_output import Config, Json, instant, show, tell
+
 if TYPE_CHECKING:
     from gridpost.capacity import CapacityClient
 
@@ -23,17 +26,11 @@ app = typer.Typer(
     help="The Capacity Management Module and its client.",
 )
 
+app.add_typer(capacity_operators.app)
+
 PACKAGE_PASSPHRASE = "GRIDPOST_PACKAGE_PASSPHRASE"
 
-Config = Annotated[Path, typer.Option("--config", help="Configuration file of the service (TOML).")]
 Account = Annotated[Path, typer.Option("--account", help="The client.toml of an account package.")]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
-]
-By = Annotated[str, typer.Option("--by", help="Who does it, for the ledger.")]
-Interconnector = Annotated[
-    str, typer.Option("--interconnector", help="Only this one, as area1/area2.")
-]
 
 
 @app.command()
@@ -91,18 +88,18 @@ def users(
         else:
             names = tuple(name.strip() for name in server.split(","))
             made = capacity_users.make_server_certificate(configuration, names, out, now)
-        _tell({"folder": str(made.folder), "files": made.files}, as_json)
+        tell({"folder": str(made.folder), "files": made.files}, as_json)
         return
     if export is not None:
         export.write_text(json.dumps(capacity_users.definitions(configuration), indent=2) + "\n")
-        _tell({"definitions": str(export)}, as_json)
+        tell({"definitions": str(export)}, as_json)
         return
     if disable:
         capacity_users.disable(configuration, disable)
-        _tell({"disabled": disable}, as_json)
+        tell({"disabled": disable}, as_json)
         return
     if apply:
-        _tell(capacity_users.apply(configuration), as_json)
+        tell(capacity_users.apply(configuration), as_json)
         return
     rows = [
         {
@@ -113,55 +110,7 @@ def users(
         }
         for user in configuration.users
     ]
-    _show({"users": rows}, ["user", "roles", "balancing_groups", "borders"], rows, as_json)
-
-
-@app.command()
-def publish(
-    file: Annotated[Path, typer.Argument(help="Capacity as CSV or as a Capacity_MarketDocument.")],
-    config: Config,
-    by: By = "",
-    as_json: Json = False,
-) -> None:
-    """Publish capacity; open days are broadcast in full."""
-    _tell(_ask(config, "/publish", {"file": _read(file), "by": by or _me()}), as_json)
-
-
-@app.command()
-def adjust(
-    file: Annotated[Path, typer.Argument(help="Capacity as CSV or as a Capacity_MarketDocument.")],
-    config: Config,
-    by: By = "",
-    as_json: Json = False,
-) -> None:
-    """Change published capacity; what differs is broadcast."""
-    _tell(_ask(config, "/adjust", {"file": _read(file), "by": by or _me()}), as_json)
-
-
-@app.command()
-def halt(
-    border: Annotated[str, typer.Argument(help="Short name of the border.")],
-    config: Config,
-    interconnector: Interconnector = "",
-    by: By = "",
-    as_json: Json = False,
-) -> None:
-    """Stop allocation on a border, or on one interconnector of it."""
-    form = {"border": border, "interconnector": interconnector, "by": by or _me()}
-    _tell(_ask(config, "/halt", form), as_json)
-
-
-@app.command()
-def resume(
-    border: Annotated[str, typer.Argument(help="Short name of the border.")],
-    config: Config,
-    interconnector: Interconnector = "",
-    by: By = "",
-    as_json: Json = False,
-) -> None:
-    """Allow allocation again; everything is broadcast in full."""
-    form = {"border": border, "interconnector": interconnector, "by": by or _me()}
-    _tell(_ask(config, "/resume", form), as_json)
+    show({"users": rows}, ["user", "roles", "balancing_groups", "borders"], rows, as_json)
 
 
 @app.command()
@@ -173,9 +122,9 @@ def login(account: Account, as_json: Json = False) -> None:
         for event in client.events(timedelta(seconds=30)):
             if isinstance(event, Heartbeat):
                 milliseconds = round(event.latency / timedelta(milliseconds=1), 1)
-                _tell({"logged_in": True, "heartbeat_latency_ms": milliseconds}, as_json)
+                tell({"logged_in": True, "heartbeat_latency_ms": milliseconds}, as_json)
                 return
-        _tell({"logged_in": True, "heartbeat_latency_ms": None}, as_json)
+        tell({"logged_in": True, "heartbeat_latency_ms": None}, as_json)
 
 
 @app.command()
@@ -207,7 +156,7 @@ def allocate(
     except ValueError:
         raise Refusal(Rule.USAGE, f"--type is ACE, AON or IOC, not {kind}") from None
     length = timedelta(minutes=minutes)
-    periods = [_instant(text) for text in start]
+    periods = [instant(text) for text in start]
     wanted = [
         Wanted(out_area, in_area, begin, begin + length, quantity, group) for begin in periods
     ]
@@ -235,7 +184,7 @@ def allocate(
         "items": rows,
     }
     columns = ["client_id", "success", "allocation_id", "confirmed_kw", "message"]
-    _show(outcome, columns, rows, as_json)
+    show(outcome, columns, rows, as_json)
     if not any(item.success for item in result.items):
         raise typer.Exit(1)
 
@@ -252,7 +201,7 @@ def atc(
 ) -> None:
     """Show the available capacity of an interconnector, both ways."""
     with _client(account) as client:
-        lists = client.atc(_instant(date) if date else datetime.now(UTC), area1, area2)
+        lists = client.atc(instant(date) if date else datetime.now(UTC), area1, area2)
     rows = [
         {
             "border": values.border,
@@ -267,7 +216,7 @@ def atc(
         for item in values.items
     ]
     columns = ["border", "out_area", "in_area", "period_start", "period_end", "mw"]
-    _show({"atc": rows}, columns, rows, as_json)
+    show({"atc": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -282,7 +231,7 @@ def allocations(
 ) -> None:
     """Show the allocations of a balancing group on an interconnector."""
     with _client(account) as client:
-        lists = client.allocations(group, _instant(start), _instant(end), area1, area2)
+        lists = client.allocations(group, instant(start), instant(end), area1, area2)
     rows = [
         {
             "allocation_id": item.allocation_id,
@@ -301,7 +250,7 @@ def allocations(
         "allocation_id", "activity", "out_area", "in_area", "period_start", "period_end", "kw",
         "time",
     ]  # fmt: skip
-    _show({"allocations": rows}, columns, rows, as_json)
+    show({"allocations": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -349,72 +298,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value
-
-
-def _ask(config: Path, path: str, body: object) -> Any:
-    import httpx
-
-    from gridpost.assembly.capacity_configuration import read_capacity_configuration
-    from gridpost.core.refusal import Refusal, Rule
-
-    section = read_capacity_configuration(config).operations
-    url = f"http://{section.host}:{section.port}{path}"
-    try:
-        with httpx.Client(timeout=60, trust_env=False) as client:
-            response = client.post(url, json=body)
-            answer = response.json()
-            if response.status_code == 409:
-                refused = answer["refused"]
-                raise Refusal(Rule[refused["rule"]], refused["message"], refused["id"])
-            response.raise_for_status()
-            return answer
-    except httpx.HTTPError as error:
-        raise Refusal(
-            Rule.UNREACHABLE, f"the capacity service does not answer at {url}", str(error)
-        ) from None
-
-
-def _read(file: Path) -> str:
-    from gridpost.core.refusal import Refusal, Rule
-
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refusal(Rule.USAGE, f"{file} cannot be read: {error}") from None
-
-
-def _me() -> str:
-    from getpass import getuser
-
-    return getuser()
-
-
-def _instant(text: str) -> datetime:
-    """Seconds may be left out: an instant of a market is a whole minute."""
-    import re
-
-    from gridpost.core.instant import Instant
-
-    return Instant.parse(re.sub(r"(T\d\d:\d\d)(?=Z|[+-]|$)", r"\1:00", text)).at
-
-
-def _tell(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    for name, value in result.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else value
-        typer.echo(f"{name.replace('_', ' ')}: {text}")
-
-
-def _show(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
-    Console(highlight=False, markup=False).print(table)

@@ -89,7 +89,7 @@ def token(
     as_json: Json = False,
 ) -> None:
     """Make a token for an administrator, and the line for the configuration."""
-    from gridpost.services.component_directory.admin_access import hash_token, new_token
+    from gridpost.services.operations.administrators import hash_token, new_token
 
     made = new_token()
     hashed = hash_token(made)

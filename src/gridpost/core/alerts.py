@@ -23,6 +23,8 @@ class AlertKind(StrEnum):
     REFUSED_CONNECTIONS = "refused_connections"
     CLOCK_OFFSET = "clock_offset"
     STORE = "store"
+    RABBITMQ = "rabbitmq"
+    SHORTFALL = "shortfall"
 
 
 class Severity(StrEnum):

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from gridpost.core.allocation import Grant, Outcome
 from gridpost.core.broadcast import Allocation
-from gridpost.core.capacity import Book, Offer, Status, Trigger
+from gridpost.core.capacity import Book, Market, Offer, Status, Trigger
 from gridpost.core.journal import Identity
 from gridpost.core.ports import Journal
 
@@ -111,12 +111,29 @@ class CapacityReader(Protocol):
         """User -> arguments of its last Login."""
         ...
 
-    def entries(self, after: int, limit: int) -> list[Entry]: ...
+    @property
+    def journal(self) -> Journal: ...
+
+    def entries(self, after: int, limit: int) -> list[Entry]:
+        """Lines after a number, oldest first."""
+        ...
+
+    def latest(self, limit: int, before: int | None = None) -> list[Entry]:
+        """Newest first; the next page is `before` the last one's number."""
+        ...
 
 
 class CapacityLedger(Protocol):
     @property
     def identity(self) -> Identity: ...
+
+    async def activate(self, holder: str, at: datetime) -> int:
+        """Write down who is the active service from now on; the number of this run."""
+        ...
+
+    async def change_market(self, market: Market) -> None:
+        """New reference data: the book is made anew for it."""
+        ...
 
     async def run(self, work: Callable[[CapacityUnit], T]) -> T: ...
 

@@ -8,7 +8,7 @@ import pytest
 
 from gridpost.core.refusal import Refusal
 from gridpost.core.registration import RegistrationStatus
-from gridpost.services.component_directory.admin_access import (
+from gridpost.services.operations.administrators import (
     Administrators,
     check_hash,
     hash_token,

@@ -11,8 +11,8 @@ from gridpost.assembly.backup import back_up
 from gridpost.assembly.check import check
 from gridpost.assembly.directory_configuration import read_directory_configuration
 from gridpost.core.refusal import Refusal
-from gridpost.services.component_directory.admin_access import hash_token
 from gridpost.services.component_directory.settings import Extensions
+from gridpost.services.operations.administrators import hash_token
 from gridpost.wire.x509 import to_pem
 from support.pki import TestPki
 

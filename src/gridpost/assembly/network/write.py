@@ -29,7 +29,7 @@ from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.network.plan import NetworkPlan, Party
 from gridpost.assembly.root_ca import ROOT_FILE, create_root, sign_request
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.component_directory.admin_access import hash_token, new_token
+from gridpost.services.operations.administrators import hash_token, new_token
 from gridpost.services.operations.passwords import hash_password
 
 ADMINISTRATOR = "administrator"

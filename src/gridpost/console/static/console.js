@@ -37,7 +37,17 @@
     return (value / 3600).toFixed(1) + " h";
   }
 
+  function megawatts(value) {
+    return value === null || value === undefined ? "–" : (value / 1000).toLocaleString("en", { maximumFractionDigits: 1 }) + " MW";
+  }
+
   var SERIES = {
+    atc: [
+      { label: "available", colour: "--chart-1", fill: true },
+      { label: "offered", colour: "--chart-1", dash: [6, 4] },
+      { label: "available back", colour: "--chart-2", fill: true },
+      { label: "offered back", colour: "--chart-2", dash: [6, 4] },
+    ],
     traffic: [
       { label: "sent", colour: "--chart-1" },
       { label: "received", colour: "--chart-2" },
@@ -54,13 +64,16 @@
     element.replaceChildren();
     var kind = element.dataset.kind;
     var data = JSON.parse(element.dataset.chart);
-    var show = kind === "latency" ? seconds : function (value) { return value === null ? "–" : String(value); };
+    var labels = element.dataset.labels ? JSON.parse(element.dataset.labels) : [];
+    var show = kind === "latency" ? seconds : kind === "atc" ? megawatts : function (value) { return value === null ? "–" : String(value); };
     var axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-    var series = SERIES[kind].map(function (one) {
+    var series = SERIES[kind].map(function (one, index) {
       return {
-        label: one.label,
+        label: labels[index] || one.label,
         stroke: colour(one.colour),
-        fill: kind === "traffic" ? colour(one.colour) + "22" : undefined,
+        fill: kind === "traffic" || one.fill ? colour(one.colour) + "22" : undefined,
+        dash: one.dash,
+        paths: kind === "atc" ? uPlot.paths.stepped({ align: 1 }) : undefined,
         width: 2,
         points: { show: kind === "latency", size: 5 },
         spanGaps: true,
@@ -75,7 +88,7 @@
       scales: { y: { range: function (self, low, high) { return [0, high > 0 ? high * 1.1 : 1]; } } },
       axes: [
         Object.assign({ values: [[86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]] }, axis),
-        Object.assign({ size: 62, values: function (self, ticks) { return ticks.map(show); } }, axis),
+        Object.assign({ size: kind === "atc" ? 80 : 62, values: function (self, ticks) { return ticks.map(show); } }, axis),
       ],
       series: [{ value: "{YYYY}-{MM}-{DD} {HH}:{mm} UTC" }].concat(series),
     }, data, element);
@@ -92,7 +105,13 @@
     waiting = setTimeout(function () { charts(document); }, 150);
   });
 
+  // What somebody has unfolded stays so when a page refreshes itself.
+  var unfolded = [];
+  document.addEventListener("htmx:beforeSwap", function (event) {
+    unfolded = Array.from(event.target.querySelectorAll("details"), function (one) { return one.open; });
+  });
   document.addEventListener("htmx:afterSwap", function (event) {
+    event.target.querySelectorAll("details").forEach(function (one, index) { one.open = unfolded[index] || one.open; });
     times(event.target);
     charts(event.target);
   });

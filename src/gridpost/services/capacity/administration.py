@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from gridpost.core.allocation import AllocationType, Order, Party, Role
 from gridpost.core.capacity import Status, Trigger
-from gridpost.core.capacity_ledger import Request
+from gridpost.core.capacity_ledger import CapacityUnit, Request
 from gridpost.core.instant import Instant
+from gridpost.core.journal import AdministrationRow, JournalRow
 from gridpost.core.market_time import Period
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import desk
@@ -33,17 +36,76 @@ class Administration:
             "allocate": self._allocate,
         }
 
+    def questions(self) -> Mapping[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
+        """For the operations listener: they change nothing."""
+        return {"events": self._asked_events}
+
+    async def _asked_events(self, form: dict[str, Any]) -> list[dict[str, Any]]:
+        limit, before = form.get("limit"), form.get("before")
+        if not isinstance(limit, int) or not 0 < limit <= 10_000:
+            raise Refusal(Rule.USAGE, "'limit' is a number from 1 to 10000")
+        return await self.events(limit, before if isinstance(before, int) and before else None)
+
     def views(self) -> Mapping[str, Callable[[], Any]]:
         return {"atc": self.atc, "users": self.users, "borders": self.borders}
+
+    def now(self) -> datetime:
+        return self._service.clock.now()
+
+    async def note(self, row: JournalRow) -> None:
+        await self._service.ledger.run(lambda unit: unit.journal.append(row))
+
+    async def events(self, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+        """Lines of the ledger, newest first: the order in which everything happened."""
+        lines = await self._service.ledger.read(lambda reader: reader.latest(limit, before))
+        return [
+            {
+                name: value.isoformat() if isinstance(value, datetime) else value
+                for name, value in asdict(line).items()
+            }
+            for line in lines
+        ]
+
+    async def allocations(
+        self, group: str, areas: tuple[str, str], start: datetime, end: datetime
+    ) -> list[dict[str, Any]]:
+        """Of one balancing group on an interconnector, both ways."""
+        most = self._service.settings.max_allocations
+        found = await self._service.ledger.read(
+            lambda reader: reader.allocations(group, areas, start, end, most + 1)
+        )
+        if len(found) > most:
+            raise Refusal(
+                Rule.LIMIT_EXCEEDED, f"more than {most} allocations: ask for a shorter interval"
+            )
+        return [
+            {
+                "allocation_id": allocation.allocation_id,
+                "at": allocation.at.isoformat(),
+                "user": allocation.user,
+                "balancing_group": allocation.group,
+                "client_id": allocation.client_id,
+                "out_area": allocation.out_area,
+                "in_area": allocation.in_area,
+                "period_start": allocation.period.start.isoformat(),
+                "period_end": allocation.period.end.isoformat(),
+                "quantity": allocation.quantity,
+                "event": allocation.event.value,
+                "correlation_id": allocation.correlation_id,
+            }
+            for allocation in found
+        ]
 
     def atc(self) -> list[dict[str, object]]:
         now = self._service.clock.now()
         return self._service.ledger.look(lambda book: desk.atc_view(book, now))
 
     def users(self) -> list[dict[str, object]]:
+        logged_in = self._service.logged_in()
         return [
             {
                 "user": party.name,
+                "logged_in": party.name in logged_in,
                 "roles": sorted(role.value for role in party.roles),
                 "balancing_groups": list(party.groups),
                 "borders": sorted(party.borders),
@@ -81,8 +143,11 @@ class Administration:
         service = self._service
         border, interconnector = _text(form, "border"), str(form.get("interconnector") or "")
         names, actor, now = service.settings.names, _actor(form), service.clock.now()
+        reason = str(form.get("reason") or "")[:500]
         notices = await service.ledger.run(
-            lambda unit: desk.set_status(unit, names, border, interconnector, status, actor, now)
+            lambda unit: desk.set_status(
+                unit, names, border, interconnector, status, actor, now, reason
+            )
         )
         service.post.broadcast(notices)
         return {"border": border, "status": status.value, "broadcasts": len(notices)}
@@ -119,9 +184,15 @@ class Administration:
         request = Request(party.name, str(form.get("correlation_id") or ""), event, kind.value)
         names, now = service.settings.names, service.clock.now()
         window = service.settings.duplicate_window
-        answer = await service.ledger.run(
-            lambda unit: desk.allocate(unit, names, request, orders, party, now, window)
-        )
+
+        def work(unit: CapacityUnit) -> desk.Answer:
+            answer = desk.allocate(unit, names, request, orders, party, now, window)
+            made = sum(outcome.success for outcome in answer.outcomes)
+            text = f"{made} of {len(orders)} allocated"
+            unit.journal.append(AdministrationRow(now, party.name, event.value, group, after=text))
+            return answer
+
+        answer = await service.ledger.run(work)
         service.post.broadcast(answer.notices)
         return {
             "items": [

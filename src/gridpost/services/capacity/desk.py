@@ -101,13 +101,14 @@ def set_status(
     status: Status,
     actor: str,
     now: datetime,
+    reason: str = "",
 ) -> list[Notice]:
     """CMM 5.4.2: everything is broadcast again when allocation resumes."""
     pools = unit.book.pools_of(border, interconnector)
     halted = [pool for pool in pools if pool.status is Status.HALT]
     unit.set_status(border, interconnector, status, actor, now)
     target = f"{border} {interconnector}".strip()
-    unit.journal.append(AdministrationRow(now, actor, status.value, target))
+    unit.journal.append(AdministrationRow(now, actor, status.value, target, reason=reason))
     if status is Status.HALT:
         return []
     days = {pool.name: set(unit.book.open_days(pool, now)) for pool in halted}

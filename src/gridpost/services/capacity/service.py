@@ -16,8 +16,8 @@ import structlog
 
 from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
 from gridpost.core.broadcast import Notice, login_filter
-from gridpost.core.capacity import DIRECTIONS
-from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger
+from gridpost.core.capacity import DIRECTIONS, Book
+from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger, CapacityUnit
 from gridpost.core.journal import RefusalRow
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 _UPKEEP = timedelta(minutes=10)
 _LONGEST_SLEEP = 3600.0
+# Requests wait meanwhile.
+_PRUNED_AT_ONCE = 500
 
 
 class CapacityService:
@@ -176,6 +178,19 @@ class CapacityService:
         window = self.settings.duplicate_window
         await self.ledger.run(lambda unit: unit.forget_outcomes(now - window))
         await self.ledger.run(lambda unit: unit.book.forget(now - KEEP_BEHIND))
+        while True:
+            gone = await self.ledger.run(lambda unit: self._prune(unit, now))
+            if gone < _PRUNED_AT_ONCE:
+                break
+
+    def _prune(self, unit: CapacityUnit, now: datetime) -> int:
+        settings = self.settings
+        return unit.journal.prune(
+            now,
+            settings.journal_retention,
+            keep_exported=settings.journal_exported,
+            limit=_PRUNED_AT_ONCE,
+        )
 
     # -- requests
 
@@ -389,8 +404,17 @@ class CapacityService:
             return
         self._bound[user] = wanted
 
-    def measure(self) -> None:
-        def shortfalls(book: Any) -> dict[str, int]:
+    @property
+    def connected_now(self) -> bool:
+        return self._requests is not None
+
+    def logged_in(self) -> frozenset[str]:
+        return frozenset(self._logins)
+
+    def shortfalls(self) -> dict[str, int]:
+        """Border -> kW that are allocated beyond what is offered, over all open units."""
+
+        def look(book: Book) -> dict[str, int]:
             found: dict[str, int] = {}
             for pool in book.pools.values():
                 total = sum(
@@ -401,12 +425,15 @@ class CapacityService:
                 found[pool.border.name] = found.get(pool.border.name, 0) + total
             return found
 
-        for border, quantity in self.ledger.look(shortfalls).items():
+        return self.ledger.look(look)
+
+    def measure(self) -> None:
+        for border, quantity in self.shortfalls().items():
             self.metrics.shortfall.labels(border).set(quantity)
 
     async def health(self) -> dict[str, Any]:
         await self.ledger.read(lambda reader: reader.entries(0, 1))
-        connected = self._requests is not None
+        connected = self.connected_now
         return {
             "ok": connected,
             "active": True,

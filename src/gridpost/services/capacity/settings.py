@@ -36,3 +36,6 @@ class CapacitySettings:
     duplicate_window: timedelta = timedelta(hours=24)
     zipped: frozenset[str] = frozenset()
     """Responses that are always compressed; broadcasts always are (CMM 3.1.1.2.1)."""
+    journal_retention: timedelta = timedelta(days=365)
+    journal_exported: timedelta = timedelta(days=30)
+    """After which rows go that were exported."""

@@ -27,7 +27,6 @@ from gridpost.core.journal import RefusalRow, values
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import Registration, RegistrationStatus
-from gridpost.services.component_directory.admin_access import Administrators
 from gridpost.services.component_directory.answers import status_of
 from gridpost.services.component_directory.authority import fingerprint
 from gridpost.services.component_directory.metrics import DirectoryMetrics
@@ -35,6 +34,7 @@ from gridpost.services.component_directory.office import RegistryOffice
 from gridpost.services.component_directory.papers import InstallationKit
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.upkeep import Upkeep
+from gridpost.services.operations.administrators import Administrators
 from gridpost.wire.directory import MEDIA_TYPE, encode_components
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,12 @@ import psycopg
 import structlog
 from psycopg.rows import TupleRow
 
-from gridpost.stores.postgres.session import GUARANTEES, check_guarantees, session_settings
+from gridpost.stores.postgres.session import (
+    GUARANTEES,
+    Connection,
+    check_guarantees,
+    session_settings,
+)
 from gridpost.stores.postgres.settings import PostgresSettings
 from gridpost.stores.postgres.transaction import Fence
 
@@ -38,6 +43,14 @@ _TAKE_OVER = """
 """
 _PATIENCE = 5
 """A holder whose question is not answered within so many looks has lost its leases."""
+
+
+def take_over(connection: Connection, name: str, holder: str) -> Fence:
+    """Become the newest holder; works of former ones are refused from now on (`Fence`)."""
+    taken = connection.execute(_TAKE_OVER, (name, holder)).fetchone()
+    if taken is None:
+        raise psycopg.InterfaceError("a take-over has no number")
+    return Fence(name, taken[0])
 
 
 async def connect_async(settings: PostgresSettings) -> AsyncConnection:

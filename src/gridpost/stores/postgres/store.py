@@ -70,10 +70,7 @@ class PostgresStore(Generic[U]):
         """
         committer = Committer(settings, exclusive=exclusive, prepare=prepare)
         with refusing():
-            with connect(settings) as connection:
-                migrate(connection, settings.schema, migrations)
-                _identify(connection, component)
-                connection.execute(_STALE_MARKS)
+            prepare_schema(settings, component, migrations)
             try:
                 committer.start()
             except BaseException:
@@ -125,6 +122,14 @@ class PostgresStore(Generic[U]):
             self._readers.shutdown()
             for session in self._sessions:
                 session.drop()
+
+
+def prepare_schema(settings: PostgresSettings, component: str, migrations: Migrations) -> None:
+    """Bring the tables of a component up to date; nobody else's are touched."""
+    with connect(settings) as connection:
+        migrate(connection, settings.schema, migrations)
+        _identify(connection, component)
+        connection.execute(_STALE_MARKS)
 
 
 class FencedStore(Generic[U]):

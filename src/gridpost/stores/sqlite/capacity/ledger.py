@@ -15,20 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from threading import Lock, Thread, local
+from threading import Thread, local
 from typing import Any, TypeVar
 
 from gridpost.core.capacity import Book, Market
 from gridpost.core.capacity_ledger import KEEP_BEHIND
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.capacity_work import Bookkeeping, State
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies
 from gridpost.stores.sqlite.capacity.schema import MIGRATIONS
 from gridpost.stores.sqlite.capacity.unit import (
     SqliteCapacityReader,
     SqliteCapacityUnit,
-    State,
     replay,
 )
 from gridpost.stores.sqlite.committer import Committer
@@ -49,7 +49,6 @@ class _Committer(Committer):
         connection: sqlite3.Connection,
         bodies: Bodies,
         rebuild: Callable[[], State],
-        lock: Lock,
     ) -> None:
         super().__init__(
             connection,
@@ -59,42 +58,23 @@ class _Committer(Committer):
             remove_files=lambda names: None,
         )
         self._rebuild = rebuild
-        self._book_lock = lock
-        self.state = rebuild()
-        self._stale = False
-        self._sequence_ids: dict[str, int] = {}
+        self.books = Bookkeeping(rebuild())
 
     def _execute(self, job: Any) -> None:
         work = job.work
-        before = dict(self.state.sequence_ids)
-        self.state.dirty = False
-
-        def on_the_book(_: object) -> Any:
-            with self._book_lock:
-                return work(SqliteCapacityUnit(self._connection, self.state))
-
-        job.work = on_the_book
-        super()._execute(job)
-        if job.error is not None and self.state.dirty:
-            self._restore(before)
+        with self.books.undoing(lambda: job.error is not None, self._rebuild):
+            job.work = lambda _: self.books.alone(
+                lambda state: work(SqliteCapacityUnit(self._connection, state))
+            )
+            super()._execute(job)
 
     def _begin(self) -> None:
         super()._begin()
-        if self._stale:
-            self._stale = False
-            self._restore(self._sequence_ids)
-        self._sequence_ids = dict(self.state.sequence_ids)
+        self.books.begin(self._rebuild)
 
     def _abandon(self, group: Any, error: Exception) -> None:
-        self._stale = True
+        self.books.stale = True
         super()._abandon(group, error)
-
-    def _restore(self, sequence_ids: dict[str, int]) -> None:
-        with self._book_lock:
-            state = self._rebuild()
-            state.sequence_ids = sequence_ids
-            state.broadcasts = self.state.broadcasts
-            self.state = state
 
 
 class SqliteCapacityLedger:
@@ -115,13 +95,12 @@ class SqliteCapacityLedger:
         self._market = market
         self._now = now
         self._resources = resources
-        self._lock = Lock()
         self._reading = local()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="gridpost-capacity-reader")
         [(runs,)] = opened.connection.execute("SELECT count(*) FROM entry WHERE kind = 'active'")
         self._run = int(runs) + 1
         self._committer = _Committer(
-            opened.connection, Bodies(opened.contents, _NO_FILES), self._rebuild, self._lock
+            opened.connection, Bodies(opened.contents, _NO_FILES), self._rebuild
         )
         self._committer.start()
 
@@ -153,19 +132,14 @@ class SqliteCapacityLedger:
         return await loop.run_in_executor(self._readers, self._read, work)
 
     def look(self, work: Callable[[Book], T]) -> T:
-        with self._lock:
-            return work(self._committer.state.book)
+        return self._committer.books.alone(lambda state: work(state.book))
 
     async def change_market(self, market: Market) -> None:
         """New reference data: the book is made anew for it."""
 
         def work(unit: SqliteCapacityUnit) -> None:
             self._market = market
-            old = self._committer.state
-            state = self._rebuild()
-            state.sequence_ids = old.sequence_ids
-            state.commit, state.broadcasts = old.commit, old.broadcasts
-            self._committer.state = state
+            self._committer.books.replace(self._rebuild())
 
         await self.run(work)
 

@@ -71,4 +71,10 @@ _FIRST = (
     "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+# What people page through, among all rows of the journal.
+_LISTED = (
+    "CREATE INDEX journal_administration ON journal (sequence) WHERE kind = 'administration'",
+    "CREATE INDEX journal_refusal ON journal (sequence) WHERE kind = 'refusal'",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED)

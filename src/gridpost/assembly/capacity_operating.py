@@ -1,0 +1,147 @@
+"""What operators have of a capacity service: its JSON API, its console, its alerts, and a safe restore."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from gridpost.assembly.capacity_configuration import CapacityConfiguration, RabbitmqSection
+from gridpost.assembly.console import FileCredentials, console_port, whose
+from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.console.capacity import PLACES, CapacityConsole
+from gridpost.console.frame import Frame
+from gridpost.core.capacity import Status
+from gridpost.core.capacity_ledger import CapacityLedger
+from gridpost.core.ports import Clock
+from gridpost.services.capacity import desk
+from gridpost.services.capacity import watching as conditions
+from gridpost.services.capacity.administration import Administration
+from gridpost.services.capacity.api import AdministrationApi
+from gridpost.services.capacity.service import CapacityService
+from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.stores.sqlite.snapshot import restored
+from gridpost.transports.https import ClientCertificate, ServerTls, serve
+from gridpost.transports.loopback import serve_loopback
+
+log = structlog.get_logger(__name__)
+
+MISSING = (
+    "what was allocated between these two times is not in this ledger although it was confirmed: "
+    "every border was halted when the service started; reconcile with the pipeline's tables or with "
+    "the participants, adjust the offers, then resume"
+)
+_DOCUMENT = 64 * 1024 * 1024
+
+
+@asynccontextmanager
+async def api_port(
+    configuration: CapacityConfiguration, api: AdministrationApi
+) -> AsyncIterator[int | None]:
+    section = configuration.administration
+    if section is None:
+        yield None
+    elif section.certificate is None or section.key is None:
+        async with serve_loopback(api.app(), section.host, section.port) as port:
+            yield port
+    else:
+        tls = ServerTls(FileCredentials(section.certificate, section.key), ClientCertificate.NONE)
+        async with serve(api.app(), section.host, section.port, tls) as server:
+            yield server.port
+
+
+def console_frame(
+    configuration: CapacityConfiguration, clock: Clock, ledger: CapacityLedger
+) -> Frame | None:
+    section = configuration.console
+    if section is None:
+        return None
+    return Frame(whose(configuration.code, "capacity"), section.settings(), clock, ledger, PLACES)
+
+
+@asynccontextmanager
+async def console(
+    configuration: CapacityConfiguration,
+    frame: Frame | None,
+    administration: Administration,
+    service: CapacityService,
+) -> AsyncIterator[int | None]:
+    section = configuration.console
+    if section is None or frame is None or section.certificate is None or section.key is None:
+        yield None
+        return
+    pages = CapacityConsole(frame, administration, service.health)
+    own = FileCredentials(section.certificate, section.key)
+    async with console_port(section, pages.app(), own, _DOCUMENT) as port:
+        yield port
+
+
+def watch(
+    configuration: CapacityConfiguration,
+    clock: Clock,
+    ledger: CapacityLedger,
+    service: CapacityService,
+) -> AbstractAsyncContextManager[Watching]:
+    rules = configuration.alerts.rules.thresholds()
+    configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    who = Watched(
+        configuration.code,
+        configuration.home,
+        ledger.identity.instance,
+        clock,
+        lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
+    )
+    more = [
+        conditions.broker(service),
+        conditions.shortfall(service),
+        conditions.certificate(clock, _ends(configuration.rabbitmq), rules.certificate_expiry),
+    ]
+    return watching(who, configuration, RecentTrouble(rules.window), more)
+
+
+def _ends(section: RabbitmqSection) -> Callable[[], Sequence[tuple[str, datetime]]]:
+    """Read each time: a renewed package counts at once."""
+
+    def look() -> Sequence[tuple[str, datetime]]:
+        try:
+            certificate = _certificate(section)
+        except (OSError, ValueError):
+            # Half-way through a renewal; the connection itself says what is wrong with it.
+            return ()
+        return () if certificate is None else ((section.user, certificate.not_valid_after_utc),)
+
+    return look
+
+
+def _certificate(section: RabbitmqSection) -> x509.Certificate | None:
+    if section.package is None:
+        file = section.certificate
+        return None if file is None else x509.load_pem_x509_certificate(file.read_bytes())
+    secret = "" if section.passphrase is None else section.passphrase.get_secret_value()
+    package = pkcs12.load_pkcs12(section.package.read_bytes(), secret.encode() or None)
+    return None if package.cert is None else package.cert.certificate
+
+
+async def halt_after_restore(
+    store: Path, ledger: CapacityLedger, service: CapacityService, at: datetime
+) -> None:
+    """Before the first run after a restore: what is missing in the ledger must not be sold again."""
+    found = restored(store)
+    if found is None:
+        return
+    log.warning("restored from a backup", taken_at=found.taken_at, missing=MISSING)
+    newest = await ledger.read(lambda reader: reader.latest(1))
+    if newest and newest[0].at > datetime.fromisoformat(found.restored_at):
+        return
+    names, actor = service.settings.names, f"restored from a backup of {found.taken_at}"
+    for border in service.settings.market.borders:
+        await ledger.run(
+            lambda unit, border=border: desk.set_status(  # type: ignore[misc]
+                unit, names, border, "", Status.HALT, actor, at
+            )
+        )

@@ -1,0 +1,131 @@
+"""One work on the capacity ledger in PostgreSQL, and the questions it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gridpost.core.broadcast import Allocation
+from gridpost.core.capacity import Book
+from gridpost.core.capacity_ledger import Entry
+from gridpost.stores import capacity_work
+from gridpost.stores.capacity_work import CapacityWork, Line, State, to_allocation, to_entry
+from gridpost.stores.postgres.session import Connection
+from gridpost.stores.postgres.text import storable, told
+from gridpost.stores.postgres.transaction import Transaction
+from gridpost.stores.values import to_microseconds
+
+_APPEND = """
+    INSERT INTO entry (commit_number, at, kind, out_area, in_area, period_start, period_end,
+        quantity, event, actor, balancing_group, client_id, correlation_id, text)
+    SELECT commit_number, at, kind, out_area, in_area, period_start, period_end, quantity, event,
+        actor, balancing_group, client_id, correlation_id, text
+    FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[],
+        %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::text[])
+        WITH ORDINALITY AS line (commit_number, at, kind, out_area, in_area, period_start,
+            period_end, quantity, event, actor, balancing_group, client_id, correlation_id, text,
+            place)
+    ORDER BY place RETURNING sequence
+"""
+_LAST_COMMIT = "SELECT commit_number FROM entry ORDER BY sequence DESC LIMIT 1"
+_ENTRIES = "SELECT * FROM entry WHERE sequence > %s ORDER BY sequence LIMIT %s"
+_LATEST = "SELECT * FROM entry WHERE sequence < %s ORDER BY sequence DESC LIMIT %s"
+_BOOKED = """
+    SELECT kind, out_area, in_area, period_start, quantity FROM entry
+    WHERE period_start >= %s ORDER BY sequence
+"""
+_STATUSES = "SELECT text, event FROM entry WHERE kind = 'status' ORDER BY sequence"
+_LOGINS = "SELECT actor, text FROM entry WHERE kind = 'login' ORDER BY sequence"
+_RUNS = "SELECT count(*) FROM entry WHERE kind = 'active'"
+_ALLOCATIONS = """
+    SELECT sequence, at, actor, balancing_group, client_id, out_area, in_area, period_start,
+        period_end, quantity, event, correlation_id
+    FROM entry
+    WHERE kind = 'allocation' AND balancing_group = %s AND period_start >= %s
+        AND period_start < %s
+        AND ((out_area = %s AND in_area = %s) OR (out_area = %s AND in_area = %s))
+    ORDER BY sequence LIMIT %s
+"""
+_FIRST_OUTCOME = "SELECT outcomes FROM outcome WHERE who = %s AND correlation_id = %s AND at >= %s"
+_KEEP_OUTCOME = """
+    INSERT INTO outcome (who, correlation_id, at, outcomes) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (who, correlation_id) DO UPDATE SET at = excluded.at, outcomes = excluded.outcomes
+"""
+_FORGET_OUTCOMES = "DELETE FROM outcome WHERE at < %s"
+_BEYOND = 2**63 - 1
+
+
+class PostgresCapacityUnit(CapacityWork):
+    """core.capacity_ledger.CapacityUnit."""
+
+    __slots__ = ("connection", "journal")
+
+    def __init__(self, transaction: Transaction, state: State) -> None:
+        super().__init__(state)
+        self.connection = transaction.connection
+        self.journal = transaction.journal
+
+    def _append(self, lines: Sequence[Line]) -> list[int]:
+        if not lines:
+            return []
+        columns = [list(column) for column in zip(*(line.columns() for line in lines), strict=True)]
+        added = self.connection.execute(_APPEND, columns).fetchall()
+        # One statement of the only writer: numbers rise in the order of the lines.
+        return sorted(number for (number,) in added)
+
+    def _outcomes(self, user: str, correlation_id: str, since: int) -> str | None:
+        if not storable(correlation_id):
+            return None
+        found = self.connection.execute(_FIRST_OUTCOME, (user, correlation_id, since)).fetchone()
+        return None if found is None else str(found[0])
+
+    def _keep(self, user: str, correlation_id: str, at: int, outcomes: str) -> None:
+        self.connection.execute(_KEEP_OUTCOME, (user, correlation_id, at, told(outcomes)))
+
+    def _forget(self, before: int) -> int:
+        return self.connection.execute(_FORGET_OUTCOMES, (before,)).rowcount
+
+
+class PostgresCapacityReader:
+    """core.capacity_ledger.CapacityReader."""
+
+    __slots__ = ("_connection", "journal")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._connection = transaction.connection
+        self.journal = transaction.journal
+
+    def allocations(
+        self, group: str, areas: tuple[str, str], start: datetime, end: datetime, limit: int
+    ) -> list[Allocation]:
+        one, other = areas
+        rows = self._connection.execute(
+            _ALLOCATIONS,
+            (group, to_microseconds(start), to_microseconds(end), one, other, other, one, limit),
+        ).fetchall()
+        return [to_allocation(row) for row in rows]
+
+    def logins(self) -> dict[str, str]:
+        return dict(self._connection.execute(_LOGINS).fetchall())
+
+    def entries(self, after: int, limit: int) -> list[Entry]:
+        return [to_entry(row) for row in self._connection.execute(_ENTRIES, (after, limit))]
+
+    def latest(self, limit: int, before: int | None = None) -> list[Entry]:
+        bound = _BEYOND if before is None else before
+        return [to_entry(row) for row in self._connection.execute(_LATEST, (bound, limit))]
+
+
+def runs(connection: Connection) -> int:
+    """How often a service has become the active one so far."""
+    found = connection.execute(_RUNS).fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def replay(connection: Connection, book: Book, since: datetime) -> int:
+    """Everything the ledger says of units from `since` on, into an empty book; the last commit."""
+    booked = connection.execute(_BOOKED, (to_microseconds(since),))
+    capacity_work.replay(book, booked.fetchall(), connection.execute(_STATUSES).fetchall())
+    found = connection.execute(_LAST_COMMIT).fetchone()
+    return 0 if found is None else int(found[0])
