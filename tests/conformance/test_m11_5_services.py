@@ -11,8 +11,7 @@ from lxml import etree
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.https import HttpRequest
 from gridpost.core.refusal import Refusal
-from gridpost.services.directory_client.node_soap import compose, read_answer
-from gridpost.services.node.synchroniser import belongs_to
+from gridpost.services.directory_client.node_soap import belongs_to, compose, read_answer
 from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11 import message as message_form
 from gridpost.wire.mades11.forms import container

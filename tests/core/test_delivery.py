@@ -43,7 +43,9 @@ def possible(state: State, event: Event) -> bool:
     if state in RECIPIENT_STATES and event not in RECIPIENT_EVENTS:
         return False
     if state is State.SENDING:
-        return event in (Event.ACCEPT, Event.ACCEPT_TRACING)
+        return event in (Event.VERIFY, Event.ACCEPT, Event.ACCEPT_TRACING)
+    if state is State.VERIFYING and event in (Event.ACCEPT, Event.ACCEPT_TRACING):
+        return True
     if state is State.ARRIVING:
         return event in (
             Event.VERIFIED,

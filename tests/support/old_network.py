@@ -24,8 +24,7 @@ from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
 from gridpost.core.node import NODE_MVERSION
 from gridpost.services.directory_client.node_session import NodeSession
-from gridpost.services.directory_client.node_soap import NodeSoapClient
-from gridpost.services.node.synchroniser import belongs_to
+from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
 from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11.token_signature import sign_text

@@ -12,7 +12,7 @@ from gridpost.core.instant import Instant
 from gridpost.core.journal import JournalRow, Standing
 from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
 from gridpost.core.message_box import BoxEntry
-from gridpost.core.message_path import DIRECT, Route
+from gridpost.core.message_path import DIRECT, OLD_NETWORK, Route
 
 times = st.integers(-(10**15), 4 * 10**15).map(
     lambda microseconds: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
@@ -20,7 +20,7 @@ times = st.integers(-(10**15), 4 * 10**15).map(
 texts = st.text(max_size=20)
 ids = st.uuids().map(str)
 codes = st.text("ABCxyz019-@", min_size=1, max_size=8)
-routes = st.one_of(st.just(DIRECT), st.builds(Route, codes))
+routes = st.one_of(st.just(DIRECT), st.just(OLD_NETWORK), st.builds(Route, codes))
 # The text of a time need not be the one we would write.
 instants = st.builds(Instant, times, texts)
 processors = st.lists(
@@ -46,6 +46,7 @@ metadatas = st.builds(
     ba_message_id=texts,
     processors=processors,
     message_mversion=st.integers(0, 2**31),
+    sender_description=texts,
 )
 trace_entries = st.builds(
     TraceEntry, times, st.sampled_from(Event), st.sampled_from(State), st.booleans(), texts, texts

@@ -40,6 +40,7 @@ from gridpost.core.links import LinkKeeper, ServerCheck
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.endpoint.old_network.collecting import Collecting
 from gridpost.services.endpoint.service import Duty, EndpointService
 from gridpost.services.endpoint.soap_api import OLD_SERVICE, SERVICE
 from gridpost.services.endpoint.watching import waiting
@@ -137,12 +138,14 @@ async def running_endpoint(
         pool = stack.enter_context(key_pool())
         parts = await stack.enter_async_context(endpoint_parts(configuration, clock, pool))
         client = parts.client
-        if client.copy.home is None:
+        alone = client.copy.home is None
+        if alone and configuration.old_network is None:
             raise Refusal(
                 Rule.NOT_ENROLLED,
                 f"{configuration.code} is not registered yet: run 'gridpost endpoint register'",
             )
-        await client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
+        if not alone:
+            await client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
         credentials = PemCredentials(client.tls)
         limits = AmqpLimits(
             max_message_size=configuration.max_content + _MESSAGE_ROOM,
@@ -165,7 +168,11 @@ async def running_endpoint(
             [Duty("lines", core.lines.run), Duty("dispatch", core.dispatcher.run)]
         )
         once = _once(service, parts, core)
-        once("directory", [Duty("directory", client.run)])
+        if not alone:
+            once("directory", [Duty("directory", client.run)])
+        if core.old is not None:
+            collecting = Collecting(core.old, alone=alone)
+            once("old network", [Duty("old network", collecting.run)])
         once("expiry", [Duty("expiry", core.upkeep.watch_expiry)])
         once("retention", [Duty("retention", core.upkeep.tidy)])
         stack.push_async_callback(core.lines.close)

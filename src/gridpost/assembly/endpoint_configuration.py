@@ -28,6 +28,7 @@ from gridpost.assembly.directory_configuration import (
     is_loopback,
     read_certificates,
 )
+from gridpost.assembly.old_network_configuration import OldNetworkSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.acceptance import DEFAULT_MAXIMUM_DURATION, MaximumDurations
@@ -435,6 +436,8 @@ class EndpointConfiguration(WatchedConfiguration):
     postgres: PostgresSection | None = None
     console: ConsoleSection | None = None
     drain: Period = timedelta(seconds=10)
+    old_network: OldNetworkSection | None = None
+    """A network of MADES 1.1 in which this endpoint lives as well, or only."""
 
     @model_validator(mode="after")
     def _fits(self) -> EndpointConfiguration:
@@ -624,6 +627,7 @@ def read_endpoint_configuration(file: Path) -> EndpointConfiguration:
             "roots": tuple(folder / root for root in configuration.roots),
             "api": api,
             "console": console_in(folder, configuration.console),
+            "old_network": configuration.old_network and configuration.old_network.beside(folder),
             **watched_in(folder, configuration),
         }
     )

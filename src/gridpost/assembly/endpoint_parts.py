@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.checks import check_rules
 from gridpost.assembly.endpoint_configuration import ApiSection, EndpointConfiguration
+from gridpost.assembly.old_network import old_network
 from gridpost.assembly.spool import spooling
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
+from gridpost.core.message_path import OLD_NETWORK
 from gridpost.core.ports import Clock, KeyCabinet, Store
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.amqp_channel import AmqpChannel
@@ -30,6 +33,7 @@ from gridpost.services.endpoint.json_api import ClientChain, JsonApi
 from gridpost.services.endpoint.line import Dial
 from gridpost.services.endpoint.lines import Lines
 from gridpost.services.endpoint.metrics import EndpointMetrics
+from gridpost.services.endpoint.old_network.network import OldNetwork
 from gridpost.services.endpoint.operating import Operating, told
 from gridpost.services.endpoint.peers import Peers
 from gridpost.services.endpoint.probe import Probe
@@ -79,7 +83,7 @@ class EndpointCore:
         self.submission = Submission(context)
         self.handover = Handover(context)
         self.enquiry = Enquiry(context)
-        self.evidence = Evidence(context, client.roots)
+        self.evidence = Evidence(context, self._roots)
         self.events = Events(context.signals)
         peers = Peers(clock, client.directory, client.roots)
         connections = configuration.connections
@@ -93,13 +97,19 @@ class EndpointCore:
             settings=configuration.line_settings(),
             own_paths=lambda: self._configuration.paths_of(),
         )
+        transfer = Transfer(context, self.lines)
         self.dispatcher = Dispatcher(
             context,
-            Transfer(context, self.lines),
+            transfer,
             closed=self.lines.closed,
             limits=DispatchLimits(under_way=connections.under_way, drain=configuration.drain),
         )
         self.lines.on_open = self.dispatcher.opened
+        self.old: OldNetwork | None = None
+        if configuration.old_network is not None:
+            old = self.old = old_network(configuration.old_network, configuration, context)
+            self.submission.ways.second = transfer.second = old
+            old.uploading.on_unblocked = lambda: self.dispatcher.opened(OLD_NETWORK)
         self._expiry = Expiry(context, configuration.retention_of())
         self.upkeep = Upkeep(
             context,
@@ -119,12 +129,15 @@ class EndpointCore:
         """What channels add to the health."""
         if self.amqp is not None:
             self.views["amqp"] = self.amqp.views
+        if self.old is not None:
+            self.views["old_network"] = lambda: _nodes(self.old)
         self.operating = Operating(context, self.submission, self.dispatcher)
         self.explaining = Explaining(
             context,
             self.enquiry,
             self.lines.views,
             lambda message_type: self.users.bindings.of(message_type).channel,
+            self.old,
         )
         self.api = JsonApi(
             context,
@@ -177,6 +190,10 @@ class EndpointCore:
         await self._client.configuration.change(configuration.entry(), by=by)
         before, self._configuration = self._configuration, configuration
         self.context.settings = configuration.settings()
+        if self.old is not None and configuration.old_network is not None:
+            organization = configuration.contact.organization
+            self.old.context.settings = self.context.settings
+            self.old.settings = configuration.old_network.settings(organization)
         if configuration.checks != before.checks:
             self.context.checking.change(check_rules(configuration.checks))
         self.users.change(configuration.users_of(), configuration.bindings_of())
@@ -194,6 +211,11 @@ class EndpointCore:
             after=_told(configuration),
         )
         await self.context.store.run(lambda work: work.journal.append(row))
+
+    def _roots(self) -> Sequence[bytes]:
+        """Of all networks that this endpoint is in."""
+        more = () if self.old is None else self.old.roots()
+        return tuple(dict.fromkeys((*self._client.roots(), *more)))
 
     def directory_changed(self) -> None:
         """503 cl. 6.4 and 8.6: lines and visitors are looked at again."""
@@ -250,6 +272,10 @@ class EndpointCore:
             }
             for view in self.lines.views()
         ]
+
+
+def _nodes(old: OldNetwork | None) -> list[dict[str, Any]]:
+    return [] if old is None else [asdict(line) for line in old.lines()]
 
 
 def _told(configuration: EndpointConfiguration) -> str:

@@ -37,6 +37,7 @@ class State(StrEnum):
 
     # the sender's side
     SENDING = "SENDING"
+    VERIFYING = "VERIFYING"  # handed in; its checks wait for the home node (MADES 1.1 cl. 3.7)
     ACCEPTED = "ACCEPTED"
     DELIVERING = "DELIVERING"  # transferred, no acknowledgement yet (503 cl. 5.6.1, optional)
     RECEIVE_HELD = "RECEIVE_HELD"  # RECEIVE came before a verified DELIVERY acknowledgement
@@ -57,10 +58,12 @@ class State(StrEnum):
 
 class Event(StrEnum):
     # the sender's side
+    VERIFY = "VERIFY"
     ACCEPT = "ACCEPT"
     ACCEPT_TRACING = "ACCEPT_TRACING"
     TRANSFERRED = "TRANSFERRED"
     TRANSFER_FAILED = "TRANSFER_FAILED"
+    REJECTED = "REJECTED"
     DELIVERY_ACKNOWLEDGED = "DELIVERY_ACKNOWLEDGED"
     FINGERPRINT_DIFFERS = "FINGERPRINT_DIFFERS"
     RECEIVE_ACKNOWLEDGED = "RECEIVE_ACKNOWLEDGED"
@@ -101,6 +104,8 @@ class Effect(StrEnum):
 
 STATUS: Mapping[State, Status] = MappingProxyType(
     {
+        # 503 has no word for it: the application has its message ID, and nothing was sent yet.
+        State.VERIFYING: Status.ACCEPTED,
         State.ACCEPTED: Status.ACCEPTED,
         State.DELIVERING: Status.ACCEPTED,
         State.RECEIVE_HELD: Status.ACCEPTED,
@@ -165,6 +170,24 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
     table[s.SENDING, e.ACCEPT] = _moves(s.ACCEPTED, Effect.TRANSFER, *told)
     table[s.SENDING, e.ACCEPT_TRACING] = _moves(s.TRACING, Effect.TRANSFER, *told)
 
+    # --- MADES 1.1 cl. 3.7: handed in, but the home node could not be asked yet
+    table[s.SENDING, e.VERIFY] = _moves(s.VERIFYING, Effect.TRANSFER, *told)
+    table[s.VERIFYING, e.ACCEPT] = _moves(s.ACCEPTED)
+    table[s.VERIFYING, e.ACCEPT_TRACING] = _moves(s.TRACING)
+    keeps(s.VERIFYING, e.TRANSFER_FAILED, e.TRANSFERRED, e.ACKNOWLEDGEMENT_EXPIRED)
+    keeps(
+        s.VERIFYING,
+        e.DELIVERY_ACKNOWLEDGED,
+        e.FINGERPRINT_DIFFERS,
+        e.RECEIVE_ACKNOWLEDGED,
+        e.FAILURE_ACKNOWLEDGED,
+        e.TRACING_ACKNOWLEDGED,
+        e.ACKNOWLEDGEMENT_REFUSED,
+        effects=suspicious,
+    )
+    for event in (e.REJECTED, e.EXPIRE, e.ABANDON, e.CANCEL):
+        table[s.VERIFYING, event] = _fails()
+
     # --- a message without a verified delivery acknowledgement
     for state in (s.ACCEPTED, s.DELIVERING, s.RECEIVE_HELD):
         table[state, e.TRANSFERRED] = _moves(
@@ -183,6 +206,8 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
         # Unsigned, hence without effect until the signed one has verified (see divergences).
         table[state, e.RECEIVE_ACKNOWLEDGED] = _moves(s.RECEIVE_HELD)
         table[state, e.FAILURE_ACKNOWLEDGED] = _fails()
+        # MADES 1.1 Table 73: the next component will never take it.
+        table[state, e.REJECTED] = _fails()
         table[state, e.EXPIRE] = _fails()
         table[state, e.ABANDON] = _fails()
     table[s.ACCEPTED, e.CANCEL] = _fails()
@@ -192,7 +217,7 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
     # --- DELIVERED
     table[s.DELIVERED, e.RECEIVE_ACKNOWLEDGED] = _moves(s.RECEIVED, *told, Effect.ARCHIVE_PROOF)
     table[s.DELIVERED, e.FAILURE_ACKNOWLEDGED] = _fails()
-    keeps(s.DELIVERED, e.TRANSFERRED, e.TRANSFER_FAILED, e.DELIVERY_ACKNOWLEDGED)
+    keeps(s.DELIVERED, e.TRANSFERRED, e.TRANSFER_FAILED, e.REJECTED, e.DELIVERY_ACKNOWLEDGED)
     keeps(s.DELIVERED, e.ACKNOWLEDGEMENT_EXPIRED)
     keeps(
         s.DELIVERED,
@@ -210,11 +235,12 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
     table[s.TRACING, e.TRANSFERRED] = _moves(s.TRACING, Effect.STOP_TRANSFER)
     table[s.TRACING, e.TRACING_ACKNOWLEDGED] = _moves(s.TRACED, Effect.STOP_TRANSFER, *told)
     table[s.TRACING, e.FAILURE_ACKNOWLEDGED] = _fails()
+    table[s.TRACING, e.REJECTED] = _fails()
     table[s.TRACING, e.EXPIRE] = _fails()
     table[s.TRACING, e.ABANDON] = _fails()
     table[s.TRACING, e.CANCEL] = _fails()
     keeps(s.TRACED, e.TRANSFERRED, e.TRANSFER_FAILED, e.TRACING_ACKNOWLEDGED, e.EXPIRE, e.ABANDON)
-    keeps(s.TRACED, e.ACKNOWLEDGEMENT_EXPIRED, e.FAILURE_ACKNOWLEDGED)
+    keeps(s.TRACED, e.ACKNOWLEDGEMENT_EXPIRED, e.FAILURE_ACKNOWLEDGED, e.REJECTED)
     refuses(s.TRACED, Rule.NOT_CANCELLABLE, e.CANCEL)
     for state in (s.TRACING, s.TRACED):
         # 503 Table 12: these acknowledge standard messages only.
@@ -229,7 +255,7 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
 
     # --- final at the sender: late and repeated events are only noted
     for state in (s.RECEIVED, s.FAILED):
-        keeps(state, *(SENDER_EVENTS - {e.ACCEPT, e.ACCEPT_TRACING, e.CANCEL}))
+        keeps(state, *(SENDER_EVENTS - {e.VERIFY, e.ACCEPT, e.ACCEPT_TRACING, e.CANCEL}))
         keeps(state, e.FINGERPRINT_DIFFERS, e.ACKNOWLEDGEMENT_REFUSED, effects=suspicious)
         refuses(state, Rule.NOT_CANCELLABLE, e.CANCEL)
 
@@ -273,6 +299,7 @@ SENDER_STATES = frozenset({State.SENDING, *STATUS})
 RECIPIENT_STATES = frozenset(State) - SENDER_STATES
 FIRST_EVENTS = frozenset(
     {
+        Event.VERIFY,
         Event.ACCEPT,
         Event.ACCEPT_TRACING,
         Event.VERIFIED,

@@ -96,6 +96,9 @@ def _steps(facts: Facts) -> list[Step]:
             facts.own_certificate_problem or "own certificates are valid",
         ),
     ]
+    chosen = _choice(facts)
+    if chosen:
+        steps.insert(0, Step("network", True, chosen))
     if line is None:
         steps.append(Step("connection", None, "there is no connection, none is needed now"))
     else:
@@ -150,6 +153,8 @@ def _sent(facts: Facts) -> tuple[str, Actor]:
     hindered = _hindrance(facts)
     if hindered is not None:
         return hindered
+    if state is State.VERIFYING:
+        return "waits until the home node has been asked about the recipient", Actor.DIRECTORY
     if state in (State.DELIVERING, State.RECEIVE_HELD) or _last(facts.trace, Event.TRANSFERRED):
         where = f"broker {facts.route.broker}" if facts.route.broker else recipient
         if facts.route.broker:
@@ -204,6 +209,8 @@ def _failed(facts: Facts) -> tuple[str, Actor]:
                 f"{facts.recipient} acknowledged another document than was sent: a security event",
                 Actor.US,
             )
+        case Event.REJECTED:
+            return f"it was rejected for good: {last.detail}", Actor.RECIPIENT
         case Event.CANCEL | Event.ABANDON:
             return f"it was given up here: {last.detail or 'no reason given'}", Actor.APPLICATION
     return last.detail or "failed", Actor.US
@@ -243,6 +250,16 @@ def _received(facts: Facts) -> tuple[str, Actor]:
             return "done: the connectivity test was answered", Actor.NOBODY
     reason = next((e.detail for e in reversed(facts.trace) if e.detail), "")
     return f"refused: {reason}", Actor.US
+
+
+def _choice(facts: Facts) -> str:
+    """Which network was chosen when the message was handed in, and why."""
+    first = facts.trace[0].detail if facts.trace else ""
+    parts = (part for part in first.split("; ") if part.startswith(_NETWORK))
+    return next(parts, "").removeprefix(_NETWORK)
+
+
+_NETWORK = "network "
 
 
 def _last(trace: Sequence[TraceEntry], event: Event) -> TraceEntry | None:

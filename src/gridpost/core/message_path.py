@@ -24,9 +24,13 @@ from gridpost.core.refusal import Refusal, Rule
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """DIRECT when there is no broker, otherwise through exactly one (503 cl. 4.4.2)."""
+    """DIRECT when there is no broker, otherwise through exactly one (503 cl. 4.4.2).
+
+    `old`: not by 503 at all, but through the nodes of a MADES 1.1 network. No directory says that.
+    """
 
     broker: ComponentCode | None = None
+    old: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Route:
@@ -40,11 +44,20 @@ class Route:
             Rule.BAD_PATH, f"'{clip(text)}' is not a path: write DIRECT or INDIRECT:<broker code>"
         )
 
+    @classmethod
+    def stored(cls, text: str) -> Route:
+        """As `str` wrote it; unlike `parse` it may be the old network."""
+        return OLD_NETWORK if text == _OLD else cls.parse(text)
+
     def __str__(self) -> str:
+        if self.old:
+            return _OLD
         return "DIRECT" if self.broker is None else f"INDIRECT:{self.broker}"
 
 
+_OLD = "MADES-1.1"
 DIRECT = Route()
+OLD_NETWORK = Route(old=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class MetadataRow(NamedTuple):
             metadata.related_message_id,
             metadata.sender_application,
             metadata.ba_message_id,
-            write_processors(metadata.processors),
+            write_processors(_with_description(metadata)),
             metadata.message_mversion,
         )
 
@@ -106,6 +106,7 @@ class MetadataRow(NamedTuple):
         expiration = None
         if self.expiration_at is not None and self.expiration is not None:
             expiration = Instant(from_microseconds(self.expiration_at), self.expiration)
+        processors, description = _without_description(read_processors(self.processors))
         return Metadata(
             MessageId(self.message_id),
             ComponentCode(self.receiver_code),
@@ -118,9 +119,30 @@ class MetadataRow(NamedTuple):
             self.related_message_id,
             self.sender_application,
             self.ba_message_id,
-            read_processors(self.processors),
+            processors,
             self.mversion,
+            description,
         )
+
+
+# MADES 1.1 only: few messages have one, and an own column would be empty in all the others. No
+# processor has this name: an unknown one is refused before anything is stored.
+_DESCRIPTION = "(senderDescription)"
+
+
+def _with_description(metadata: Metadata) -> tuple[Processor, ...]:
+    if not metadata.sender_description:
+        return metadata.processors
+    entry = Entry("", ValueType.STRING, metadata.sender_description)
+    return (*metadata.processors, Processor(_DESCRIPTION, (entry,)))
+
+
+def _without_description(
+    processors: tuple[Processor, ...],
+) -> tuple[tuple[Processor, ...], str]:
+    if not processors or processors[-1].processor_id != _DESCRIPTION:
+        return processors, ""
+    return processors[:-1], processors[-1].entries[0].value
 
 
 class StateRow(NamedTuple):
@@ -190,7 +212,7 @@ class BoxRow(NamedTuple):
                 from_microseconds(self.state.changed_at),
             ),
             metadata,
-            Route.parse(self.route),
+            Route.stored(self.route),
             self.fingerprint,
             self.size,
             self.application,

@@ -72,6 +72,15 @@ class UploadAnswer:
     refused: tuple[Refused, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """Table 38."""
+
+    messages: tuple[tuple[Metadata, bytes], ...]
+    unreadable: tuple[tuple[str, Refusal], ...]
+    waiting: int
+
+
 class NodeSession:
     """One node, as one endpoint knows it. `home`: where it registered, and what must accept it."""
 
@@ -193,6 +202,12 @@ class NodeSession:
         return UploadAnswer(uploaded, refused)
 
     async def download(self) -> tuple[list[tuple[Metadata, bytes]], int]:
+        """What can be read, and how many more wait."""
+        found = await self.collect()
+        return list(found.messages), found.waiting
+
+    async def collect(self) -> Downloaded:
+        """Cl. 5.3.3.4. One message that cannot be read does not keep the others back."""
         auth = await self._auth()
         signer = self._signer()
         request = container(
@@ -205,12 +220,19 @@ class NodeSession:
             + auth,
         )
         answer = await self._call(MESSAGING, "DownloadMessages", [request])
-        messages = []
+        messages: list[tuple[Metadata, bytes]] = []
+        unreadable: list[tuple[str, Refusal]] = []
         for item in answer.body.iterfind("messages"):
             holder = item.find("content")
             found = None if holder is None else answer.document(holder)
-            messages.append((message_form.decode(item), b"" if found is None else found.read()))
-        return messages, number(answer.body, "waitingMessages") or 0
+            try:
+                metadata = message_form.decode(item)
+            except Refusal as refusal:
+                unreadable.append((text(item, "messageID"), refusal))
+                continue
+            messages.append((metadata, b"" if found is None else found.read()))
+        waiting = number(answer.body, "waitingMessages") or 0
+        return Downloaded(tuple(messages), tuple(unreadable), waiting)
 
     async def confirm(self, message_ids: Sequence[str]) -> None:
         auth = await self._auth()

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from lxml import etree
 
+from gridpost.core.certificate import CertificateKind
 from gridpost.core.https import Authorise, HttpRequest
 from gridpost.core.ports import HttpsCaller
 from gridpost.core.refusal import Refusal, Rule
@@ -18,6 +19,7 @@ from gridpost.wire.soap.envelope import Envelope, EnvelopeLimits, EnvelopeReader
 from gridpost.wire.soap.fault import envelope_text
 from gridpost.wire.soap.mtom import MtomMessage, MtomReader, MtomType
 from gridpost.wire.soap.version import SOAP_12, MediaType
+from gridpost.wire.x509 import read_certificate
 
 LIMITS = EnvelopeLimits(256 * 1024 * 1024, 64 * 1024 * 1024, max_documents=100_000)
 
@@ -97,3 +99,17 @@ def _refusal(fault: etree._Element, operation: str) -> Refusal:
     return Refusal(
         rule, f"{operation}: {found.code}: {found.message}", f"{found.details} ({found.error_id})"
     )
+
+
+def belongs_to(code: str) -> Authorise:
+    """Cl. 3.5.2: the peer is the component that we want, not only a trusted one."""
+
+    def authorise(chain: Sequence[bytes]) -> None:
+        name = read_certificate(chain[0], CertificateKind.AUTHENTICATION).subject_code
+        if name != code:
+            raise Refusal(
+                Rule.CERTIFICATE_NOT_OF_COMPONENT,
+                f"{code} shows the certificate of '{name}'",
+            )
+
+    return authorise

@@ -12,7 +12,7 @@ from gridpost.core.acknowledgement import Original, compose, fingerprint_content
 from gridpost.core.checks import CheckedDocument
 from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
-from gridpost.core.message import InternalMessage, InternalType, Metadata
+from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
 from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
@@ -29,7 +29,7 @@ from gridpost.services.endpoint.tracking import (
     tracking_row,
 )
 from gridpost.wire.amqp.sections import split
-from gridpost.wire.mades.amqp_message import Fields, ReceivedMessage, decode, read_fields
+from gridpost.wire.mades.amqp_message import Fields, decode, read_fields
 from gridpost.wire.seal.opening import Opened, open_sealed, public_reason
 from gridpost.wire.seal.processors import read_seals
 from gridpost.wire.seal.registry import STANDARD
@@ -70,25 +70,20 @@ class Arrival:
                 return await self._note(refusal, fields, now, security=True)
             return await self._refuse(_metadata(fields), refusal, came_by, now)
         if fields.internal_type.is_acknowledgement:
-            return await self._acknowledged(received, came_by, now)
-        return await self._message(received, came_by, now)
+            return await self._acknowledged(received.message, came_by, now)
+        return await self._message(received.message, came_by, now)
 
     # ------------------------------------------------------------ messages
 
-    async def _message(self, received: ReceivedMessage, came_by: Route, now: datetime) -> None:
-        metadata = received.message.metadata
+    async def _message(self, sealed: SealedMessage, came_by: Route, now: datetime) -> None:
+        metadata = sealed.metadata
         sender = metadata.sender_code
         context = self._context
         try:
             if context.directory().find(sender, now) is None:
                 # 503 cl. 8.6 and 7.7.1: revoked, never known, or known from lapsed data only.
                 raise Refusal(Rule.PEER_UNKNOWN, f"the sender {sender} is not in the directory")
-            opened = await open_sealed(
-                received.message,
-                context.keyring.openers(),
-                context.signing_certificates(sender, now),
-                context.settings.profile(sender),
-            )
+            opened = await self._open(sealed, now)
         except Refusal as refusal:
             return await self._refuse(metadata, refusal, came_by, now)
         event, detail = await self._judged(opened)
@@ -131,6 +126,24 @@ class Arrival:
         if new and Effect.OFFER in decision.effects:
             context.signals.offered(entry)
 
+    async def _open(self, sealed: SealedMessage, now: datetime) -> Opened:
+        sender = sealed.metadata.sender_code
+        return await open_sealed(
+            sealed,
+            self._context.keyring.openers(),
+            self._context.signing_certificates(sender, now),
+            self._context.settings.profile(sender),
+        )
+
+    def _document(self, message: InternalMessage) -> bytes:
+        """What applications get of it."""
+        return message.content
+
+    def _compose(
+        self, kind: InternalType, original: Metadata, content: bytes, now: datetime
+    ) -> InternalMessage:
+        return compose(kind, original, content, message_id=new_message_id(), now=now)
+
     async def _judged(self, opened: Opened) -> tuple[Event, str]:
         """Whether it may be offered; refuses where it has to wait at its sender for that."""
         metadata = opened.message.metadata
@@ -142,7 +155,7 @@ class Arrival:
                 metadata.sender_code,
                 metadata.receiver_code,
                 metadata.message_type,
-                opened.message.content,
+                self._document(opened.message),
                 {
                     "MESSAGE_ID": metadata.message_id,
                     "BA_MESSAGE_ID": metadata.ba_message_id,
@@ -156,19 +169,14 @@ class Arrival:
         """503 Table 1 event 2, or the tracing acknowledgement of 5.12."""
         original = opened.message.metadata
         if original.internal_type is InternalType.TRACING_MESSAGE:
-            return compose(
-                InternalType.TRACING_ACKNOWLEDGEMENT,
-                original,
-                TRACED_CONTENT,
-                message_id=new_message_id(),
-                now=now,
+            return self._compose(
+                InternalType.TRACING_ACKNOWLEDGEMENT, original, TRACED_CONTENT, now
             )
-        unsigned = compose(
+        unsigned = self._compose(
             InternalType.DELIVERY_ACKNOWLEDGEMENT,
             original,
             fingerprint_content(opened.fingerprint),
-            message_id=new_message_id(),
-            now=now,
+            now,
         )
         profile = self._context.settings.profile(original.sender_code)
         return await sign(unsigned, self._context.signer(now), profile)
@@ -210,9 +218,9 @@ class Arrival:
 
     # ------------------------------------------------------------ acknowledgements
 
-    async def _acknowledged(self, received: ReceivedMessage, came_by: Route, now: datetime) -> None:
-        metadata = received.message.metadata
-        message = InternalMessage(metadata, received.message.body)
+    async def _acknowledged(self, sealed: SealedMessage, came_by: Route, now: datetime) -> None:
+        metadata = sealed.metadata
+        message = InternalMessage(metadata, sealed.body)
         unverified: Refusal | None = None
         profile = self._context.settings.profile(metadata.sender_code)
         try:

@@ -14,6 +14,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.enquiry import Enquiry
 from gridpost.services.endpoint.lines import LineView
+from gridpost.services.endpoint.old_network.network import OldNetwork
 
 
 class Explaining:
@@ -23,7 +24,9 @@ class Explaining:
         enquiry: Enquiry,
         lines: Callable[[], Sequence[LineView]],
         receiving: Callable[[str], Receiving] = lambda _type: Receiving.PULL,
+        old: OldNetwork | None = None,
     ) -> None:
+        self._old = old
         self._context = context
         self._enquiry = enquiry
         self._lines = lines
@@ -33,7 +36,7 @@ class Explaining:
         entry = await self._enquiry.entry(side, message_id)
         trace = await self._enquiry.trace(side, message_id)
         metadata, now = entry.metadata, self._context.clock.now()
-        refusal = self._refusal(entry) if side is Side.SENT else None
+        refusal = await self._refused(entry) if side is Side.SENT else None
         return explain(
             Facts(
                 now,
@@ -45,7 +48,7 @@ class Explaining:
                 trace,
                 "" if refusal is None else refusal.message,
                 refusal is not None and refusal.rule is Rule.DIRECTORY_DATA_LAPSED,
-                self._own_problem(),
+                self._own_problem(entry),
                 self._line(entry),
                 self._held(entry),
             )
@@ -59,6 +62,17 @@ class Explaining:
         found = [hold for hold in holds if hold is not None]
         # SOAP and JSON pull the same documents: one of them is enough.
         return str(found[0]) if len(found) == len(channels) else ""
+
+    async def _refused(self, entry: BoxEntry) -> Refusal | None:
+        if not entry.route.old:
+            return self._refusal(entry)
+        metadata = entry.metadata
+        try:
+            if self._old is not None:
+                await self._old.check(metadata.receiver_code, metadata.message_type)
+        except Refusal as refusal:
+            return refusal
+        return None
 
     def _refusal(self, entry: BoxEntry) -> Refusal | None:
         metadata = entry.metadata
@@ -74,18 +88,30 @@ class Explaining:
             return refusal
         return None
 
-    def _own_problem(self) -> str:
+    def _own_problem(self, entry: BoxEntry) -> str:
         now = self._context.clock.now()
-        held = [s.certificate for s in self._context.keyring.signers()]
+        old = self._old if entry.route.old else None
+        keyring = self._context.keyring if old is None else old.context.keyring
+        held = [s.certificate for s in keyring.signers()]
         if select(held, CertificateKind.SIGNING, now) is None:
             return f"{self._context.code} has no valid signing certificate: renew it"
         return ""
 
     def _line(self, entry: BoxEntry) -> LineFacts | None:
         metadata = entry.metadata
+        if entry.route.old:
+            return self._node()
         sent = entry.delivery.side is Side.SENT
         peer = entry.route.broker or (metadata.receiver_code if sent else metadata.sender_code)
         for view in self._lines():
             if view.peer == peer:
                 return LineFacts(view.peer, view.connected, view.listening, view.reason)
         return None
+
+    def _node(self) -> LineFacts | None:
+        """The home node, or the first one with which something is wrong."""
+        nodes = [] if self._old is None else self._old.lines()
+        line = next((n for n in nodes if n.problem), next(iter(nodes), None))
+        if line is None:
+            return None
+        return LineFacts(line.node, not line.problem, True, line.problem)

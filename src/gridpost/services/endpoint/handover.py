@@ -11,12 +11,13 @@ from gridpost.core.acknowledgement import compose
 from gridpost.core.channels import Channel
 from gridpost.core.delivery import Effect, Event, Occurrence, Side, State
 from gridpost.core.identifiers import message_type, new_message_id
-from gridpost.core.message import InternalType
+from gridpost.core.message import InternalMessage, InternalType
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import acknowledgement_row, happen
+from gridpost.wire.mades11.compression import expand
 
 # 503 Table 1 event 3: any content, but at least one character.
 RECEIVED_CONTENT = b"received"
@@ -63,7 +64,7 @@ class Handover:
             if first is None or not download:
                 return HandedOver(first, None, count)
             content = work.box.content(Side.RECEIVED, first.message_id)
-            return HandedOver(first, content, count - 1)
+            return HandedOver(first, self._document(first, content), count - 1)
 
         return await self._context.store.read(look)
 
@@ -88,7 +89,7 @@ class Handover:
                 if found and size > WAITING_BYTES:
                     break
                 content = work.box.content(Side.RECEIVED, entry.message_id)
-                found.append((entry, content or b""))
+                found.append((entry, self._document(entry, content) or b""))
             return found
 
         return await (store.run(look) if shared else store.read(look))
@@ -97,6 +98,13 @@ class Handover:
         """Nobody takes documents here at the moment: other processes may hand them over."""
         if self._context.shared:
             await self._context.store.run(lambda work: work.box.let_go())
+
+    def _document(self, entry: BoxEntry, content: bytes | None) -> bytes | None:
+        """MADES 1.1 cl. 3.6: a packed document is stored as it was signed, and unpacked here."""
+        if content is None:
+            return None
+        limit = self._context.settings.max_content
+        return expand(InternalMessage(entry.metadata, content), limit)
 
     def _stopped(self, message_type: str, channel: Channel | None) -> bool:
         holds = self._context.holding.current
@@ -125,7 +133,7 @@ class Handover:
             hold = self._context.holding.of_entry(entry)
             if hold is not None and entry.delivery.state is State.WAITING:
                 raise Refusal(Rule.PAUSED, f"handing over is paused: {hold}")
-            return work.box.content(Side.RECEIVED, message_id)
+            return self._document(entry, work.box.content(Side.RECEIVED, message_id))
 
         found = await self._context.store.read(look)
         if found is None:

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Sequence
 
 from gridpost.core.channels import Channel, Origin
-from gridpost.core.delivery import STATUS, Side, State, Status, TraceEntry
+from gridpost.core.delivery import STATUS, Event, Side, State, Status, TraceEntry
 from gridpost.core.delivery_report import DeliveryReport, report
 from gridpost.core.identifiers import message_id
 from gridpost.core.instant import Instant
 from gridpost.core.message import Metadata
+from gridpost.core.message_path import OLD_NETWORK
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.enquiry import Enquiry
@@ -119,7 +120,7 @@ def old_state(state: State) -> str:
     """MADES 1.1 Table 1: what lies between acceptance and delivery has names of its own there."""
     if state in (State.DELIVERING, State.RECEIVE_HELD):
         return "DELIVERING"
-    if state is State.SENDING:
+    if state in (State.SENDING, State.VERIFYING):
         return "VERIFYING"
     status = STATUS.get(state)
     if status is None:
@@ -132,7 +133,9 @@ def old_trace(
 ) -> list[OldTraceItem]:
     """Table 4: events 1 to 6. Event 1 is the hand-over itself, event 3 the first transfer."""
     items = [OldTraceItem(metadata.generated, "VERIFYING", metadata.sender_code)]
-    transported = next((line for line in trace if line.state is State.DELIVERING), None)
+    if trace and trace[-1].state is State.VERIFYING:
+        return items
+    transported = next((line for line in trace if line.event is Event.TRANSFERRED), None)
     for event in told.events:
         if event.status is not Status.ACCEPTED and transported is not None:
             items.append(_transported(metadata, transported))
@@ -146,7 +149,10 @@ def old_trace(
 
 
 def _transported(metadata: Metadata, line: TraceEntry) -> OldTraceItem:
-    return OldTraceItem(Instant.of(line.at), "TRANSPORTED", metadata.sender_code, line.detail)
+    """Table 4 event 3: its issuer is the node of the recipient, where there is one."""
+    _, _, node = line.detail.partition(f"{OLD_NETWORK}:")
+    issuer = node or metadata.sender_code
+    return OldTraceItem(Instant.of(line.at), "TRANSPORTED", issuer, line.detail)
 
 
 def _origin(user: User) -> str:

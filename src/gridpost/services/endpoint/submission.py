@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gridpost.core.acceptance import accept
 from gridpost.core.checks import CheckedDocument
-from gridpost.core.component import Component
-from gridpost.core.delivery import Event, Occurrence, Side, begin, decide
+from gridpost.core.delivery import Occurrence, Side, begin, decide
 from gridpost.core.identifiers import (
     MessageId,
     application_id,
@@ -26,9 +24,10 @@ from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.core.version import MADES_2, parse_mades_version, version_for
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import message_row, record
+from gridpost.services.endpoint.ways import Ways
+from gridpost.wire.mades11.compression import compress, is_compressed
 from gridpost.wire.seal.manifest import fingerprint
 from gridpost.wire.seal.signing import sign
 
@@ -60,6 +59,7 @@ class Submission:
 
     def __init__(self, context: EndpointContext) -> None:
         self._context = context
+        self.ways = Ways(context)
 
     async def send(
         self, application: str, document: Document, also: Also | None = None, detail: str = ""
@@ -142,13 +142,7 @@ class Submission:
         sender_application = application_id(
             document.sender_application, "senderApplication", strict=strict
         )
-        accepted = accept(
-            context.directory(),
-            sender=context.code,
-            recipient=receiver,
-            message_type=type_,
-            at=now,
-        )
+        way = await self.ways.choose(receiver, type_, now)
         if kind is InternalType.STANDARD_MESSAGE:
             notes = await context.checking.outgoing(
                 CheckedDocument(
@@ -165,6 +159,7 @@ class Submission:
                 )
             )
             detail = "; ".join(filter(None, (detail, notes)))
+        detail = "; ".join(filter(None, (detail, way.detail, way.verifying)))
         expires = Instant.of(context.settings.durations.expiration(type_, now))
         unsigned = InternalMessage(
             Metadata(
@@ -178,14 +173,15 @@ class Submission:
                 extension=document.extension,
                 sender_application=sender_application,
                 ba_message_id=ba_message_id,
-                message_mversion=_version(accepted.recipient),
+                message_mversion=way.version,
             ),
             document.content,
         )
-        message = await sign(unsigned, context.signer(now), context.settings.profile(receiver))
-        entry = _entry(message, accepted.route, application, document.conversation_id, expires, now)
-        event = Event.ACCEPT if kind is InternalType.STANDARD_MESSAGE else Event.ACCEPT_TRACING
-        decision = decide(entry.delivery, Occurrence(event, detail), now)
+        message = await sign(
+            way.composed(unsigned), way.signer(now), context.settings.profile(receiver)
+        )
+        entry = _entry(message, way.route, application, document.conversation_id, expires, now)
+        decision = decide(entry.delivery, Occurrence(way.first_event(kind), detail), now)
         journalled = context.settings.journals_content(type_)
         priority = context.settings.priority(type_)
 
@@ -238,17 +234,6 @@ def _entry(
     )
 
 
-def _version(recipient: Component) -> int:
-    """503 cl. 9.2. This is the route of version 2; old networks have their own."""
-    version = version_for(parse_mades_version(recipient.implementation.mades_version))
-    if version != MADES_2:
-        raise Refusal(
-            Rule.VERSIONS_TOO_FAR_APART,
-            f"{recipient.code} complies with MADES version {version} only, which has no brokers",
-        )
-    return version
-
-
 def _same_conversation(known: BoxEntry, document: Document) -> MessageId:
     """503 cl. 11.1.2: the same request again is answered alike; another document is refused."""
     first = known.metadata
@@ -259,7 +244,7 @@ def _same_conversation(known: BoxEntry, document: Document) -> MessageId:
         and first.sender_application == document.sender_application
         and first.extension == document.extension
         # Covers the content, and works after retention has removed it.
-        and fingerprint(first, document.content) == known.fingerprint
+        and fingerprint(first, _signed_content(first, document.content)) == known.fingerprint
     )
     if not same:
         raise Refusal(
@@ -268,3 +253,9 @@ def _same_conversation(known: BoxEntry, document: Document) -> MessageId:
             "which carries another document",
         )
     return known.message_id
+
+
+def _signed_content(metadata: Metadata, content: bytes) -> bytes:
+    """What was signed of a document: the packed one where MADES 1.1 packed it."""
+    message = InternalMessage(metadata, content)
+    return compress(message).content if is_compressed(message) else content

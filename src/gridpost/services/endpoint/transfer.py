@@ -7,15 +7,15 @@ transfers are made, and how many at once, is decided in `dispatch`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from gridpost.core.certificate import CertificateKind, select
-from gridpost.core.delivery import Decision, Event, Occurrence, Side
+from gridpost.core.delivery import Decision, Event, Occurrence, Side, State
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import TransferRow
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, InternalType
 from gridpost.core.message_box import BoxEntry, Outgoing
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
@@ -51,12 +51,25 @@ class Attempt:
     at: datetime
     size: int = 0
     refusal: Refusal | None = None
+    accepted: bool = False
+    """What a message in VERIFYING waited for is there."""
+    fatal: bool = False
+    """The refusal is final: another attempt could not succeed either."""
+    where: str = ""
+    """Which component has it, where the route does not say it."""
+
+
+class SecondCourier(Protocol):
+    """Makes the transfers of another network than that of 503."""
+
+    async def attempt(self, outgoing: Outgoing) -> Attempt: ...
 
 
 class Transfer:
     def __init__(
         self, context: EndpointContext, courier: Courier, back_off: BackOff | None = None
     ) -> None:
+        self.second: SecondCourier | None = None
         self._context = context
         self._courier = courier
         self._back_off = back_off or BackOff()
@@ -75,12 +88,23 @@ class Transfer:
     async def attempt(self, outgoing: Outgoing) -> Attempt:
         """Nothing is stored yet: the caller writes down many attempts in one commit."""
         metadata = outgoing.message.metadata
+        if outgoing.route.old:
+            return await self._attempt_elsewhere(outgoing)
         try:
             data = await self._seal(outgoing.message)
             await self._courier.deliver(outgoing.route, metadata.receiver_code, data)
         except Refusal as refusal:
             return Attempt(outgoing, self._context.clock.now(), 0, refusal)
         return Attempt(outgoing, self._context.clock.now(), len(data))
+
+    async def _attempt_elsewhere(self, outgoing: Outgoing) -> Attempt:
+        if self.second is None:
+            refusal = Refusal(
+                Rule.UNREACHABLE,
+                "the message takes the MADES 1.1 network, which is no longer configured",
+            )
+            return Attempt(outgoing, self._context.clock.now(), 0, refusal)
+        return await self.second.attempt(outgoing)
 
     async def write_down(self, attempts: Sequence[Attempt], kept: Collection[int] = ()) -> None:
         """Settle what arrived, postpone the rest, except the numbers that the caller `kept` back."""
@@ -99,9 +123,12 @@ class Transfer:
         if refusal is None:
             work.box.settle(outgoing.number)
             work.journal.append(_row(outgoing, attempt.size, "transferred", "", now))
-            occurrence = Occurrence(Event.TRANSFERRED, str(outgoing.route))
+            where = f"{outgoing.route}:{attempt.where}" if attempt.where else str(outgoing.route)
+            occurrence = Occurrence(Event.TRANSFERRED, where)
         else:
-            if not kept:
+            if attempt.fatal:
+                work.box.settle(outgoing.number)
+            elif not kept:
                 work.box.postpone(outgoing.number, now + self._back_off.after(outgoing.attempts))
             work.journal.append(
                 refusal_row(
@@ -109,11 +136,20 @@ class Transfer:
                 )
             )
             work.journal.append(_row(outgoing, 0, "failed", refusal.message, now))
-            occurrence = Occurrence(Event.TRANSFER_FAILED, refusal.message)
+            failed = Event.REJECTED if attempt.fatal else Event.TRANSFER_FAILED
+            occurrence = Occurrence(failed, refusal.message)
         entry = work.box.find(Side.SENT, metadata.message_id)
         if entry is None:
             return None
+        if attempt.accepted and entry.delivery.state is State.VERIFYING:
+            entry = self._accepted(work, entry, now)
         return entry, happen(work, entry, occurrence, now)
+
+    def _accepted(self, work: UnitOfWork, entry: BoxEntry, now: datetime) -> BoxEntry:
+        tracing = entry.metadata.internal_type is InternalType.TRACING_MESSAGE
+        event = Event.ACCEPT_TRACING if tracing else Event.ACCEPT
+        decision = happen(work, entry, Occurrence(event), now)
+        return replace(entry, delivery=decision.delivery)
 
     async def _seal(self, message: InternalMessage) -> bytes:
         now = self._context.clock.now()

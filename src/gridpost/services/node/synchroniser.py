@@ -10,8 +10,6 @@ from datetime import datetime
 
 import structlog
 
-from gridpost.core.certificate import CertificateKind
-from gridpost.core.https import Authorise
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.node import RemoteNode
 from gridpost.core.node_list import parse_node_list
@@ -19,12 +17,11 @@ from gridpost.core.node_ports import NodeStore, NodeUnit
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import nodes_synchronise
-from gridpost.services.directory_client.node_soap import NodeSoapClient
+from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.services.node.directory import NodeDirectory
 from gridpost.wire.mades11.directory import read_descriptions
 from gridpost.wire.mades11.forms import container, number, text
 from gridpost.wire.mades11.services import SYNCHRONIZATION
-from gridpost.wire.x509 import read_certificate
 from gridpost.wire.xml_text import element
 
 log = structlog.get_logger(__name__)
@@ -163,20 +160,6 @@ class NodeSynchroniser:
         await self._directory.take_over(done, received)
         log.info("synchronised", node=node.code, dversion=dversion, components=len(received))
         return done
-
-
-def belongs_to(code: str) -> Authorise:
-    """Cl. 3.5.2: the peer is the component that we want, not only a trusted one."""
-
-    def authorise(chain: Sequence[bytes]) -> None:
-        name = read_certificate(chain[0], CertificateKind.AUTHENTICATION).subject_code
-        if name != code:
-            raise Refusal(
-                Rule.CERTIFICATE_NOT_OF_COMPONENT,
-                f"{code} shows the certificate of '{name}'",
-            )
-
-    return authorise
 
 
 def _check_code(node: RemoteNode, told: str) -> None:

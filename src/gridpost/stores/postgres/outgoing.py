@@ -114,7 +114,7 @@ class OutgoingRow(NamedTuple):
         return Outgoing(
             self.number,
             InternalMessage(metadata, bytes(self.content)),
-            Route.parse(self.route),
+            Route.stored(self.route),
             from_microseconds(self.expires_at),
             self.priority,
             self.attempts,
@@ -224,7 +224,7 @@ def hasten(connection: Connection, me: int, route: Route) -> int:
 
 def awaited(connection: Connection, now: datetime) -> dict[Route, datetime]:
     found = connection.execute(_AWAITED, (to_microseconds(now),)).fetchall()
-    return {Route.parse(route): from_microseconds(until) for route, until in found}
+    return {Route.stored(route): from_microseconds(until) for route, until in found}
 
 
 def settle(connection: Connection, number: int) -> None:

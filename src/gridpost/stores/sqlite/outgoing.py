@@ -115,7 +115,7 @@ class OutgoingRow(NamedTuple):
         return Outgoing(
             self.number,
             InternalMessage(metadata, files.load(self.content)),
-            Route.parse(self.route),
+            Route.stored(self.route),
             from_microseconds(self.expires_at),
             self.priority,
             self.attempts,
@@ -202,7 +202,7 @@ def hasten(connection: sqlite3.Connection, route: Route) -> int:
 
 def awaited(connection: sqlite3.Connection, now: datetime) -> dict[Route, datetime]:
     found = connection.execute(_AWAITED, (to_microseconds(now),)).fetchall()
-    return {Route.parse(route): from_microseconds(until) for route, until in found}
+    return {Route.stored(route): from_microseconds(until) for route, until in found}
 
 
 def settle(connection: sqlite3.Connection, files: WorkFiles, number: int) -> None:

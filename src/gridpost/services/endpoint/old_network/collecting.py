@@ -1,0 +1,100 @@
+"""Downloads from the home node, and from no other one (MADES 1.1 cl. 3.8, 4.2.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.directory_client.node_session import Downloaded
+from gridpost.services.endpoint.old_network.arrival import OldArrival
+from gridpost.services.endpoint.old_network.network import OldNetwork
+from gridpost.services.endpoint.tracking import refusal_row
+from gridpost.services.endpoint.transfer import BackOff
+
+log = structlog.get_logger(__name__)
+
+
+class NetworkRejected(Exception):
+    """Cl. 4.2.2: a rejected component logs the error and stops running."""
+
+
+class Collecting:
+    def __init__(
+        self, network: OldNetwork, *, alone: bool, back_off: BackOff | None = None
+    ) -> None:
+        """`alone`: this endpoint has no other network, so that a rejection ends it."""
+        self._network = network
+        self._alone = alone
+        self._arrival = OldArrival(network)
+        self._back_off = back_off or BackOff()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            self._wake.clear()
+            try:
+                more = await self.round()
+                failures = 0
+            except Refusal as refusal:
+                if refusal.rule is Rule.ENDPOINT_VERSION:
+                    return self._reject(refusal)
+                self._troubled(refusal, failures)
+                await self._pause(self._back_off.after(failures).total_seconds())
+                failures += 1
+                continue
+            if not more:
+                await self._pause(self._network.settings.poll.total_seconds())
+
+    async def round(self) -> bool:
+        """One download; is there more to fetch at once?"""
+        network = self._network
+        downloaded = await network.home.collect()
+        if network.problem:
+            log.info("home node answers", node=network.settings.node)
+            network.problem = ""
+            network.uploading.on_unblocked()
+        done: list[str] = []
+        try:
+            for metadata, body in downloaded.messages:
+                await self._arrival.take(metadata, body)
+                done.append(metadata.message_id)
+            await self._log_unreadable(downloaded)
+            done += [message_id for message_id, _ in downloaded.unreadable]
+        finally:
+            # What was stored before something went wrong is ours: it need not come again.
+            if done:
+                await network.home.confirm(done)
+        return bool(downloaded.waiting)
+
+    async def _log_unreadable(self, downloaded: Downloaded) -> None:
+        """Cl. 3.8: logged, and then the node may forget it."""
+        context = self._network.context
+        now = context.clock.now()
+        for message_id, refusal in downloaded.unreadable:
+            row = refusal_row(
+                refusal, now, peer=self._network.settings.node, message_id=message_id, security=True
+            )
+            await context.store.run(lambda work, row=row: work.journal.append(row))  # type: ignore[misc]
+
+    def _reject(self, refusal: Refusal) -> None:
+        log.error("rejected by the network", reason=refusal.message, id=refusal.id)
+        self._network.rejected = refusal
+        self._network.problem = refusal.message
+        if self._alone:
+            raise NetworkRejected(refusal.message)
+
+    def _troubled(self, refusal: Refusal, failures: int) -> None:
+        if not failures or self._network.problem != refusal.message:
+            log.warning(
+                "home node", node=self._network.settings.node, reason=refusal.message, id=refusal.id
+            )
+        self._network.problem = refusal.message
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()

@@ -1,0 +1,297 @@
+"""Transfers to the home nodes of recipients (MADES 1.1 cl. 3.8, 3.13): one upload at a time to each node.
+
+What waits while an upload is under way goes together in the next one. Of one business-type to one
+recipient nothing overtakes: not while it is sealed, and not while an earlier one is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from gridpost.core.certificate import Certificate
+from gridpost.core.delivery import Side, State
+from gridpost.core.message import InternalType, Metadata, SealedMessage
+from gridpost.core.message_box import Outgoing
+from gridpost.core.node import NodeComponent
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.directory_client.node_session import NodeSession, Refused
+from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.old_network.settings import OldSettings
+from gridpost.services.endpoint.transfer import Attempt
+from gridpost.wire.seal.closing import seal_message
+
+log = structlog.get_logger(__name__)
+
+Pair = tuple[str, str]
+"""Business-type and recipient."""
+
+
+@dataclass(slots=True)
+class _Item:
+    outgoing: Outgoing
+    sealed: SealedMessage
+    done: asyncio.Future[Refused | Refusal | None] = field(compare=False)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return -self.outgoing.priority, self.outgoing.number
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    number: int
+    message_id: str
+
+
+class _NodeQueue:
+    def __init__(self) -> None:
+        self.items: list[_Item] = []
+        self.task: asyncio.Task[None] | None = None
+        self.problem = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    node: str
+    waiting: int
+    problem: str
+
+
+class Recipients(Protocol):
+    """Acceptance by the sender's endpoint (Table 3), done anew for each transfer."""
+
+    async def recipient(self, code: str) -> NodeComponent: ...
+
+    async def check(self, code: str, business_type: str) -> tuple[NodeComponent, Certificate]: ...
+
+
+class Uploading:
+    def __init__(
+        self,
+        context: EndpointContext,
+        settings: Callable[[], OldSettings],
+        session: Callable[[NodeComponent], NodeSession],
+        recipients: Recipients,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._session = session
+        self._recipients = recipients
+        self._queues: dict[str, _NodeQueue] = {}
+        self._last: dict[Pair, asyncio.Future[None]] = {}
+        self._blocked: dict[Pair, _Blocked] = {}
+        self.on_unblocked: Callable[[], None] = lambda: None
+
+    def views(self) -> list[NodeView]:
+        return [NodeView(n, len(q.items), q.problem) for n, q in self._queues.items()]
+
+    async def attempt(self, outgoing: Outgoing) -> Attempt:
+        """services.endpoint.transfer.SecondCourier."""
+        before, placed = self._ticket(outgoing)
+        accepted, where = False, ""
+        try:
+            await self._refuse_overtaking(outgoing)
+            component, certificate = await self._route(outgoing)
+            accepted, where = True, component.routing.node
+            sealed = await self._seal(outgoing, certificate)
+            if before is not None:
+                await before
+            done = self._put(component, outgoing, sealed)
+            placed.set_result(None)
+            outcome = await done
+        except Refusal as refusal:
+            self._ended(outgoing, refusal)
+            return self._failed(outgoing, refusal, accepted)
+        finally:
+            if not placed.done():
+                placed.set_result(None)
+        if outcome is None:
+            return Attempt(
+                outgoing, self._context.clock.now(), len(sealed.body), accepted=True, where=where
+            )
+        if isinstance(outcome, Refusal):
+            return self._failed(outgoing, outcome, accepted)
+        told = Refusal(
+            Rule.REFUSED_BY_DIRECTORY,
+            f"node {where} refuses it: {outcome.code}: {outcome.message} ({outcome.error_id})",
+        )
+        # Table 73: `fatal` tells whether another attempt could ever succeed.
+        return Attempt(
+            outgoing, self._context.clock.now(), 0, told, accepted=True, fatal=outcome.fatal
+        )
+
+    def _failed(self, outgoing: Outgoing, refusal: Refusal, accepted: bool) -> Attempt:
+        fatal = refusal.rule in _FINAL
+        now = self._context.clock.now()
+        return Attempt(outgoing, now, 0, refusal, accepted=accepted and not fatal, fatal=fatal)
+
+    async def _route(self, outgoing: Outgoing) -> tuple[NodeComponent, Certificate | None]:
+        metadata = outgoing.message.metadata
+        if not metadata.internal_type.may_be_encrypted:
+            return await self._recipients.recipient(metadata.receiver_code), None
+        return await self._recipients.check(metadata.receiver_code, metadata.message_type)
+
+    async def _seal(self, outgoing: Outgoing, certificate: Certificate | None) -> SealedMessage:
+        message, now = outgoing.message, self._context.clock.now()
+        metadata = message.metadata
+        if not metadata.sender_description and not metadata.internal_type.must_be_signed:
+            # Table 61 wants it always; nothing is signed that it could disagree with.
+            described = replace(metadata, sender_description=self._settings().organization)
+            message = replace(message, metadata=described)
+        profile = self._context.settings.profile(metadata.receiver_code)
+        return await seal_message(message, None, certificate, profile, at=now)
+
+    # ------------------------------------------------------------ order
+
+    def _ticket(
+        self, outgoing: Outgoing
+    ) -> tuple[asyncio.Future[None] | None, asyncio.Future[None]]:
+        """Called in the order of the queue, before anything is awaited."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pair = _pair(outgoing.message.metadata)
+        if pair is None:
+            return None, mine
+        before = self._last.get(pair)
+        self._last[pair] = mine
+        mine.add_done_callback(lambda _: self._forget(pair, mine))
+        return before, mine
+
+    def _forget(self, pair: Pair, mine: asyncio.Future[None]) -> None:
+        if self._last.get(pair) is mine:
+            del self._last[pair]
+
+    async def _refuse_overtaking(self, outgoing: Outgoing) -> None:
+        """Cl. 3.13: an earlier message of the pair that is still to be sent goes first."""
+        pair = _pair(outgoing.message.metadata)
+        blocked = self._blocked.get(pair) if pair is not None else None
+        if pair is None or blocked is None or outgoing.number <= blocked.number:
+            return
+        first = blocked.message_id
+        entry = await self._context.store.read(lambda work: work.box.find(Side.SENT, first))
+        waiting = entry is not None and entry.delivery.state in _WAITING
+        if not waiting or entry is None or entry.delivery.expires_at <= self._context.clock.now():
+            if self._blocked.get(pair) == blocked:
+                del self._blocked[pair]
+            return
+        raise self._after(first)
+
+    def _after(self, message_id: str) -> Refusal:
+        return Refusal(Rule.BUSY, f"the earlier message {message_id} of its type goes first")
+
+    def _ended(self, outgoing: Outgoing, refusal: Refusal | None) -> None:
+        pair = _pair(outgoing.message.metadata)
+        if pair is None:
+            return
+        blocked = self._blocked.get(pair)
+        if refusal is not None and refusal.rule not in _FINAL:
+            if blocked is None or outgoing.number < blocked.number:
+                message_id = outgoing.message.metadata.message_id
+                self._blocked[pair] = _Blocked(outgoing.number, message_id)
+        elif blocked is not None and blocked.number == outgoing.number:
+            del self._blocked[pair]
+            self.on_unblocked()
+
+    # ------------------------------------------------------------ uploads
+
+    def _put(
+        self, component: NodeComponent, outgoing: Outgoing, sealed: SealedMessage
+    ) -> asyncio.Future[Refused | Refusal | None]:
+        node = component.routing.node
+        queue = self._queues.setdefault(node, _NodeQueue())
+        done: asyncio.Future[Refused | Refusal | None] = asyncio.get_running_loop().create_future()
+        queue.items.append(_Item(outgoing, sealed, done))
+        if queue.task is None:
+            session = self._session(component)
+            queue.task = asyncio.create_task(self._drain(queue, session), name=f"uploads to {node}")
+        return done
+
+    async def _drain(self, queue: _NodeQueue, session: NodeSession) -> None:
+        try:
+            # What was made due together goes together.
+            await asyncio.sleep(0)
+            while batch := self._batch(queue):
+                await self._upload(batch, queue, session)
+        finally:
+            queue.task = None
+            for item in queue.items:
+                item.done.cancel()
+            queue.items.clear()
+
+    def _batch(self, queue: _NodeQueue) -> list[_Item]:
+        """The next ones in order, within the limits of one transfer."""
+        settings = self._settings()
+        queue.items = [item for item in queue.items if not item.done.done()]
+        batch: list[_Item] = []
+        size = 0
+        for item in sorted(queue.items, key=lambda item: item.order):
+            pair = _pair(item.outgoing.message.metadata)
+            blocked = self._blocked.get(pair) if pair is not None else None
+            if blocked is not None and item.outgoing.number > blocked.number:
+                item.done.set_result(self._after(blocked.message_id))
+                continue
+            size += len(item.sealed.body)
+            if batch and (len(batch) >= settings.max_messages or size > settings.max_bytes):
+                break
+            batch.append(item)
+        taken = set(map(id, batch))
+        queue.items = [i for i in queue.items if id(i) not in taken and not i.done.done()]
+        return batch
+
+    async def _upload(self, batch: list[_Item], queue: _NodeQueue, session: NodeSession) -> None:
+        messages = [(item.sealed.metadata, item.sealed.body) for item in batch]
+        try:
+            answer = await session.upload(messages)
+        except Refusal as refusal:
+            queue.problem = refusal.message
+            for item in batch:
+                self._tell(item, refusal)
+            return
+        except BaseException:
+            for item in batch:
+                item.done.cancel()
+            raise
+        queue.problem = ""
+        refused = {item.message_id: item for item in answer.refused}
+        for item in batch:
+            message_id = item.sealed.metadata.message_id
+            if message_id in answer.uploaded:
+                self._tell(item, None)
+            elif message_id in refused:
+                self._tell(item, refused[message_id])
+            else:
+                self._tell(item, Refusal(Rule.UNREACHABLE, "the node did not mention this message"))
+
+    def _tell(self, item: _Item, outcome: Refused | Refusal | None) -> None:
+        if isinstance(outcome, Refused):
+            again = Refusal(Rule.UNREACHABLE, outcome.message)
+            self._ended(item.outgoing, None if outcome.fatal else again)
+        else:
+            self._ended(item.outgoing, outcome)
+        if not item.done.done():
+            item.done.set_result(outcome)
+
+
+_WAITING = frozenset({State.VERIFYING, State.ACCEPTED})
+
+_FINAL = frozenset(
+    {
+        Rule.RECIPIENT_UNKNOWN,
+        Rule.RECIPIENT_NOT_ENDPOINT,
+        Rule.VERSIONS_TOO_FAR_APART,
+        Rule.RECIPIENT_NODE_VERSION,
+        Rule.SENDER_NODE_VERSION,
+        Rule.BUSINESS_TYPE_VERSION,
+    }
+)
+"""Table 3 row sender, and Table 13: the message is rejected, not tried again."""
+
+
+def _pair(metadata: Metadata) -> Pair | None:
+    if metadata.internal_type is not InternalType.STANDARD_MESSAGE:
+        return None
+    return metadata.message_type, metadata.receiver_code
