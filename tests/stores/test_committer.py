@@ -169,7 +169,7 @@ async def test_a_commit_that_fails_is_told_to_everybody_in_it(
     assert {outcome.rule for outcome in outcomes} == {Rule.INTERNAL}
     assert len({outcome.id for outcome in outcomes}) == 5
     assert all(isinstance(outcome, Refusal) and outcome.retryable for outcome in outcomes)
-    assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
+    assert await store.read(lambda unit: unit.box.search(Search(), 10).entries) == ()
     monkeypatch.setattr(committer, "_commit", commit)
     for entry in entries:
         assert await store.run(lambda unit, e=entry: put(unit, e))
