@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -196,10 +195,8 @@ async def test_a_large_document_holds_up_nobody(
 
     task = asyncio.ensure_future(large())
     await asyncio.to_thread(writing.wait, 30)
-    began = time.monotonic()
     for _ in range(5):
         await store.run(lambda unit: put(unit, box_entry()))
     assert not task.done()
-    assert time.monotonic() - began < 20
     gate.set()
     assert await task
