@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from starlette.responses import Response
 
 from gridpost.core.component import Component, ComponentType
 from gridpost.core.identifiers import ComponentCode
@@ -220,6 +221,47 @@ async def test_every_success_has_content_so_none_is_an_empty_200(
     for response in (pushed, asked):
         assert response.status_code == 200
         assert response.content
+
+
+@pytest.mark.req("503-T24-c")
+async def test_success_has_content_or_is_204(
+    directory: TestDirectory,
+    endpoint: TestComponent,
+    broker: TestComponent,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = await directory.invited("E9")
+    newcomer = (kit.certificate, kit.issuer)
+    posted = await directory.post(newcomer, request_for("E9")[0])
+    entries = {code: encode_component(await directory.entry(code)) for code in ("E1", "B1")}
+    asked = ("GET", posted.headers["location"], b"", newcomer)
+    operations = (
+        asked,
+        ("PUT", "/api/v1/endpoints/E1", entries["E1"], endpoint.chain),
+        ("PUT", "/api/v1/brokers/B1", entries["B1"], broker.chain),
+        ("GET", "/api/v1/components", encode_query(Query()), endpoint.chain),
+    )
+    answers = [posted]
+    for method, path_, body, chain in operations:
+        answers.append(await directory.request(method, path_, body, chain=chain))
+    # Every operation of Table 25 answers with an element, also when nothing has changed.
+    assert [answer.status_code for answer in answers] == [201, 200, 200, 200, 200]
+    assert len(answers) == len(directory.api._resources)
+    for answer in answers:
+        parse(answer.content)
+
+    async def nothing_to_say(*_: object) -> Response:
+        return Response(b"", 200, media_type="application/xml")
+
+    monkeypatch.setattr(
+        directory.api,
+        "_resources",
+        [replace(resource, handler=nothing_to_say) for resource in directory.api._resources],
+    )
+    for method, path_, body, chain in operations:
+        answer = await directory.request(method, path_, body, chain=chain)
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert "content-type" not in answer.headers
 
 
 @pytest.mark.req("503-T24-d")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gridpost.core.certificate import Certificate, CertificateKind
+from gridpost.core.delivery import Status
 from gridpost.core.links import LinkRefused, Peer
+from gridpost.services.endpoint.submission import Document
 from gridpost.stores.keys.memory import MemoryKeyring
 from gridpost.transports.amqp10 import AmqpClient, TlsCredentials
 from gridpost.wire.x509 import public_key, public_key_bytes, to_pem
-from support.amqp_world import LIMITS, AmqpWorld, LiveEndpoint, authentication
+from support.amqp_world import LIMITS, AmqpWorld, LiveEndpoint, Trust, authentication
 from support.builders import directory, path
 from support.post import START, Authority, authority
 
@@ -74,7 +77,7 @@ async def attached(server: LiveEndpoint, own: TlsCredentials) -> Peer:
     client = AmqpClient([url], container="E2", tls=lambda: own, check=look, limits=LIMITS)
     connection = await client.connect()
     try:
-        await connection.attach_producer("E1")
+        await connection.attach_producer(server.code)
     finally:
         connection.close()
         await connection.lost
@@ -118,3 +121,27 @@ async def test_the_old_and_the_new_certificate_are_both_accepted(world: AmqpWorl
     publish(world, old[0], new[0])
     for _, own in (old, new):
         await attached(world["E1"], own)
+
+
+@pytest.mark.req("503-8.5-h", component="endpoint")
+async def test_endpoints_under_two_roots_exchange_both_ways_when_both_are_trusted() -> None:
+    both = ("", "new root")
+    async with AmqpWorld() as world:
+        old = await world.endpoint("E1", DIRECT, direct=True, trust=Trust("", both))
+        new = await world.endpoint("E2", DIRECT, direct=True, trust=Trust("new root", both))
+        unaware = await world.endpoint("E3", DIRECT, direct=True)
+        for one, other in ((old, new), (new, old)):
+            message_id = await one.submission.send("app", Document(other.code, "A01", b"across"))
+            async with asyncio.timeout(60):
+                while (received := await other.handover.receive("A01")).entry is None:
+                    await asyncio.sleep(0.01)
+                assert received.content == b"across"
+                await other.handover.confirm(message_id)
+                while await one.enquiry.status(message_id) is not Status.RECEIVED:
+                    await asyncio.sleep(0.01)
+            shown_by_server = (await attached(one, other.trust.authentication(other.code)[1])).chain
+            assert shown_by_server[1] == authority(one.trust.root).ca
+        # Who trusts the old root alone lets in what is under it and nothing else.
+        await attached(unaware, authentication("E1")[1])
+        with pytest.raises(LinkRefused):
+            await attached(unaware, new.trust.authentication("E2")[1])

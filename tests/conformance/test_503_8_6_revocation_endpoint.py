@@ -18,7 +18,7 @@ from support.post import START, Carried, World
 
 
 async def stored(world: World, code: str) -> int:
-    found = await world[code].store.read(lambda unit: unit.box.search(Search(), 10))
+    found = await world[code].store.read(lambda unit: unit.box.search(Search(), 10).entries)
     return len(found)
 
 

@@ -112,7 +112,7 @@ async def test_no_acknowledgement_reaches_an_application() -> None:
         for channel in Channel:
             assert (await endpoint.handover.receive("BP1-A", channel=channel)).entry is None
             assert await endpoint.handover.waiting("BP1-A", 0, 10, channel) == []
-        found = await endpoint.store.read(lambda work: work.box.search(Search(), 100))
+        found = await endpoint.store.read(lambda work: work.box.search(Search(), 100).entries)
         assert {e.metadata.internal_type for e in found} <= {
             InternalType.STANDARD_MESSAGE,
             InternalType.TRACING_MESSAGE,

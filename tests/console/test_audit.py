@@ -45,5 +45,5 @@ async def test_what_cannot_be_written_down_is_not_sent() -> None:
     with pytest.raises(RuntimeError):
         await one.submission.send("ada", DOCUMENT, also=failing)
     assert await one.journal() == []
-    found = await one.store.read(lambda work: work.box.search(Search(side=Side.SENT), 10))
+    found = await one.store.read(lambda work: work.box.search(Search(side=Side.SENT), 10).entries)
     assert list(found) == []

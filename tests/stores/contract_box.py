@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ from gridpost.core.delivery import Event, Side, State, Status
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.instant import Instant
 from gridpost.core.message import Entry, InternalType, Processor, ValueType
-from gridpost.core.message_box import BoxEntry, Search
+from gridpost.core.message_box import BoxEntry, Found, Search
 from gridpost.core.message_path import DIRECT
 from gridpost.core.ports import Store, UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -138,7 +139,9 @@ class BoxContract(Contract):
                 lambda unit, e=entry, s=side: unit.box.content(s, e.message_id)
             )
             assert (found, content) == (entry, entry.message_id.encode())
-        entries = await store.read(lambda unit: unit.box.search(Search(side=Side.SENT), 200))
+        entries = await store.read(
+            lambda unit: unit.box.search(Search(side=Side.SENT), 200).entries
+        )
         assert [entry.message_id for entry in entries] == [
             entry.message_id for entry in (*reversed(new), known)
         ]
@@ -156,7 +159,7 @@ class BoxContract(Contract):
             assert refused.value.rule is Rule.CONVERSATION_REUSED
 
         await store.run(work)
-        assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
+        assert await store.read(lambda unit: unit.box.search(Search(), 10).entries) == ()
 
     async def test_metadata_of_another_message_is_a_bug(self, store: Store) -> None:
         entry = replace(box_entry(), delivery=box_entry().delivery)
@@ -353,7 +356,7 @@ class BoxContract(Contract):
             (Search(since=NOW + DAY), []),
             (Search(until=NOW - DAY), []),
         ]:
-            found = await store.read(lambda unit, s=search: unit.box.search(s, 10))
+            found = await store.read(lambda unit, s=search: unit.box.search(s, 10).entries)
             assert _ids(found) == _ids(expected), search
 
     async def test_a_search_finds_the_text_of_an_error_in_messages_in_trouble(
@@ -384,11 +387,11 @@ class BoxContract(Contract):
             (Search(text="Disk9"), []),
             (Search(text="%"), [failed]),
         ]:
-            found = await store.read(lambda unit, s=search: unit.box.search(s, 10))
+            found = await store.read(lambda unit, s=search: unit.box.search(s, 10).entries)
             assert _ids(found) == _ids(expected), search
-        page = await store.read(lambda unit: unit.box.search(Search(text="disk"), 1))
+        page = await store.read(lambda unit: unit.box.search(Search(text="disk"), 1).entries)
         older = await store.read(
-            lambda unit: unit.box.search(Search(text="disk"), 1, before=page[0].number)
+            lambda unit: unit.box.search(Search(text="disk"), 1, before=page[0].number).entries
         )
         assert _ids([*page, *older]) == _ids([repeated, failed])
 
@@ -429,14 +432,49 @@ class BoxContract(Contract):
     async def test_a_search_is_turned_over_page_by_page(self, store: Store) -> None:
         entries = [box_entry() for _ in range(5)]
         await store.run(lambda unit: [put(unit, entry) for entry in entries])
-        seen: list[BoxEntry] = []
-        before = None
-        while page := await store.read(
-            lambda unit, b=before: unit.box.search(Search(), 2, before=b)
-        ):
-            seen += page
-            before = page[-1].number
+        pages = [page async for page in _pages(store, Search(), 2)]
+        seen = [entry for page in pages for entry in page.entries]
         assert _ids(seen) == _ids(entries[::-1])
+        assert [len(page.entries) for page in pages] == [2, 2, 1]
+
+    async def test_a_page_looks_at_so_many_messages_and_the_next_goes_on_from_there(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for stores in ("memory.box", "box_search"):
+            monkeypatch.setattr(f"gridpost.stores.{stores}.LOOKED_AT", 3)
+        entries = [
+            box_entry(message_type="A", receiver_code=ComponentCode(f"E{2 + n % 2}"))
+            for n in range(14)
+        ]
+
+        def work(unit: UnitOfWork) -> None:
+            for number, entry in enumerate(entries):
+                put(unit, entry)
+                detail = "the needle" if number == 1 else "hay"
+                happen(unit, entry, Event.ABANDON, detail=detail)
+
+        await store.run(work)
+        for search, expected in [
+            (Search(text="needle"), entries[1:2]),
+            (Search(text="no such text"), []),
+            (Search(text="hay", peer=ComponentCode("E3"), message_type="A"), entries[3::2][::-1]),
+            (Search(peer=ComponentCode("E2"), side=Side.SENT), entries[::2][::-1]),
+            (Search(status=Status.FAILED, message_type="B"), []),
+            (Search(side=Side.RECEIVED), []),
+            (Search(since=NOW, until=NOW + HOUR, peer=ComponentCode("E2")), entries[::2][::-1]),
+        ]:
+            pages = [page async for page in _pages(store, search, 2)]
+            assert all(len(page.entries) <= 2 for page in pages)
+            seen = [entry for page in pages for entry in page.entries]
+            assert _ids(seen) == _ids(expected), search
+        # Nowhere near the end in one page, although nothing fits.
+        (eleventh,) = (
+            await store.read(
+                lambda unit: unit.box.search(Search(message_id=entries[11].message_id), 1)
+            )
+        ).entries
+        found = await store.read(lambda unit: unit.box.search(Search(text="needle"), 2))
+        assert (found.entries, found.more) == ((), eleventh.number)
 
     async def test_routes_are_awaited_until_the_last_message_is_over(self, store: Store) -> None:
         soon, later = box_entry(), box_entry(expires=EXPIRY + DAY)
@@ -475,6 +513,16 @@ def _found(unit: UnitOfWork, side: Side, message_id: str) -> BoxEntry:
     entry = unit.box.find(side, message_id)
     assert entry is not None
     return entry
+
+
+async def _pages(store: Store, search: Search, limit: int) -> AsyncIterator[Found]:
+    before = None
+    while True:
+        page = await store.read(lambda unit, b=before: unit.box.search(search, limit, before=b))
+        yield page
+        if page.more is None:
+            return
+        before = page.more
 
 
 def _ids(entries: object) -> list[str]:

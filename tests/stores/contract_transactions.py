@@ -39,7 +39,7 @@ class TransactionContract(Contract):
         with pytest.raises(KeyError, match="a bug"):
             await store.run(failing)
         for _ in range(2):
-            found = await store.read(lambda unit: unit.box.search(Search(), 10))
+            found = await store.read(lambda unit: unit.box.search(Search(), 10).entries)
             assert [entry.message_id for entry in found] == [kept.message_id]
             assert found[0].delivery.state is State.ACCEPTED
             transfers = await store.read(lambda unit: unit.box.outgoing(NOW, 10))
@@ -101,7 +101,7 @@ class TransactionContract(Contract):
                 await store.read(lambda unit, c=content: unit.box.put(box_entry(), c))
         with pytest.raises(RuntimeError, match="must not change"):
             await store.read(lambda unit: unit.journal.append(note("x")))
-        assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
+        assert await store.read(lambda unit: unit.box.search(Search(), 10).entries) == ()
         assert await store.read(lambda unit: unit.journal.read(0, 10)) == []
 
     async def test_work_that_reads_may_fail(self, store: Store) -> None:
@@ -147,7 +147,7 @@ class TransactionContract(Contract):
         await store.close()
         assert await asyncio.gather(*runs) == [True] * 50
         store = place.open()
-        found = await store.read(lambda unit: unit.box.search(Search(), 100))
+        found = await store.read(lambda unit: unit.box.search(Search(), 100).entries)
         assert len(found) == 50
         await store.close()
 

@@ -168,7 +168,7 @@ def _check(unit: UnitOfWork, folder: Path, told: Iterable[str]) -> int:
         did, message_id, *_ = line.split()
         assert message_id in done.get(did, {}), f"confirmed, but missing: {line}"
 
-    entries = {entry.message_id: entry for entry in unit.box.search(Search(), 1_000_000)}
+    entries = {entry.message_id: entry for entry in unit.box.search(Search(), 1_000_000).entries}
     received, sent = done.get("received", {}), done.get("sent", {})
     confirmed, settled = done.get("confirmed", {}), done.get("settled", {})
     assert set(entries) == set(received) | set(sent), "messages and journal differ"

@@ -18,7 +18,7 @@ from support.boxed import box_entry, put
 async def main(folder: Path, count: str) -> None:
     store = SqliteStore.open(folder, "E1", Settings(file_threshold=10_000))
     if count == "found":
-        for entry in await store.read(lambda unit: unit.box.search(Search(), 1_000)):
+        for entry in await store.read(lambda unit: unit.box.search(Search(), 1_000).entries):
             content = await store.read(
                 lambda unit, e=entry: unit.box.content(e.delivery.side, e.message_id)
             )

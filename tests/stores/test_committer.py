@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -169,7 +168,7 @@ async def test_a_commit_that_fails_is_told_to_everybody_in_it(
     assert {outcome.rule for outcome in outcomes} == {Rule.INTERNAL}
     assert len({outcome.id for outcome in outcomes}) == 5
     assert all(isinstance(outcome, Refusal) and outcome.retryable for outcome in outcomes)
-    assert await store.read(lambda unit: unit.box.search(Search(), 10)) == []
+    assert await store.read(lambda unit: unit.box.search(Search(), 10).entries) == ()
     monkeypatch.setattr(committer, "_commit", commit)
     for entry in entries:
         assert await store.run(lambda unit, e=entry: put(unit, e))
@@ -196,10 +195,8 @@ async def test_a_large_document_holds_up_nobody(
 
     task = asyncio.ensure_future(large())
     await asyncio.to_thread(writing.wait, 30)
-    began = time.monotonic()
     for _ in range(5):
         await store.run(lambda unit: put(unit, box_entry()))
     assert not task.done()
-    assert time.monotonic() - began < 20
     gate.set()
     assert await task

@@ -53,7 +53,7 @@ async def _fill(store: SqliteStore) -> list[BoxEntry]:
 
 
 async def _found(store: SqliteStore) -> set[str]:
-    found = await store.read(lambda unit: unit.box.search(Search(), 10_000))
+    found = await store.read(lambda unit: unit.box.search(Search(), 10_000).entries)
     return {entry.message_id for entry in found}
 
 

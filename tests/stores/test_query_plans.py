@@ -79,15 +79,22 @@ QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
 
 # An id has two messages at most, a conversation one for each application; transfers whose next
 # attempt is due are put in order when they are read.
-SORTED = {"outgoing", "outgoing after a long silence", "search by id", "search by conversation"}
+# A text is looked for in two lists, each no longer than a page.
+SORTED = {
+    "outgoing",
+    "outgoing after a long silence",
+    "search by id",
+    "search by conversation",
+    "search by text",
+    "search by text and type",
+}
 # The list of transfers under way, rows that an inner query has limited, and transfers that are ready,
 # in their order and no more than asked for.
 SMALL = re.compile(
     r"SCAN (json_each VIRTUAL TABLE|\(subquery-\d+\)|CONSTANT ROW|journal_state"
     r"|outgoing USING INDEX outgoing_(ready|postponed_in_order)"
-    # Messages in trouble are few; each of these indexes holds nothing else.
-    r"|message USING COVERING INDEX message_in_trouble"
-    r"|outgoing USING( COVERING)? INDEX outgoing_postponed)"
+    # What an inner query has limited to a page, or to the edge of a period.
+    r"|newest|next_to_edge)"
 )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gridpost.core.delivery import Event, Side
-from gridpost.core.message_box import Retention
+from gridpost.core.message_box import BoxEntry, Retention, Search
+from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import Settings, SqliteStore
 from gridpost.stores.sqlite.schema import MIGRATIONS, migrate
@@ -115,6 +116,28 @@ def test_migrations_bring_an_old_database_up_step_by_step() -> None:
     assert migrate(connection, [first, second]) == 2
     assert connection.execute("SELECT * FROM a").fetchall() == [(1, 2)]
     connection.close()
+
+
+async def test_a_box_of_every_earlier_version_is_searched_by_the_text_of_an_error(
+    folder: Path,
+) -> None:
+    for version in range(1, len(MIGRATIONS)):
+        place = folder / str(version)
+        place.mkdir(parents=True, mode=0o700)
+        old = sqlite3.connect(place / "gridpost.sqlite3", isolation_level=None)
+        migrate(old, MIGRATIONS[:version])
+        old.close()
+        store = SqliteStore.open(place, "E1")
+        entry = box_entry()
+
+        def work(unit: UnitOfWork, entry: BoxEntry = entry) -> None:
+            put(unit, entry)
+            happen(unit, entry, Event.ABANDON, detail="the disk is full")
+
+        await store.run(work)
+        found = await store.read(lambda unit: unit.box.search(Search(text="disk"), 10))
+        assert [one.message_id for one in found.entries] == [entry.message_id]
+        await store.close()
 
 
 def test_a_migration_that_fails_changes_nothing() -> None:

@@ -330,7 +330,7 @@ class Twins(RuleBasedStateMachine):
             return
 
         def everything(unit: UnitOfWork) -> object:
-            entries = unit.box.search(Search(), 1_000)
+            entries = unit.box.search(Search(), 1_000).entries
             return (
                 [(entry.number, entry) for entry in entries],
                 [

@@ -51,20 +51,42 @@ class LiveClock:
         return datetime.now(UTC)
 
 
-@cache
 def authentication(
-    code: str, kind: CertificateKind = CertificateKind.AUTHENTICATION
+    code: str, kind: CertificateKind = CertificateKind.AUTHENTICATION, root: str = ""
 ) -> tuple[Certificate, TlsCredentials]:
     """A certificate that opens connections (or one of another kind), and what TLS needs of it."""
+    return _authentication(code, kind, root)
+
+
+@cache
+def _authentication(
+    code: str, kind: CertificateKind, root: str
+) -> tuple[Certificate, TlsCredentials]:
     ring = MemoryKeyring()
     span = (START - timedelta(days=1), START + timedelta(days=365))
-    certificate = authority().certify(ring, kind, code, *span)
+    certificate = authority(root).certify(ring, kind, code, *span)
     key = base64.encodebytes(ring.export_key(public_key_bytes(public_key(certificate.der))))
     return certificate, TlsCredentials(
-        chain_pem=to_pem(certificate.der, authority().ca),
+        chain_pem=to_pem(certificate.der, authority(root).ca),
         key_pem=b"-----BEGIN PRIVATE KEY-----\n" + key + b"-----END PRIVATE KEY-----\n",
-        roots_pem=to_pem(authority().root),
+        roots_pem=to_pem(authority(root).root),
     )
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Under which root a component is, and which roots it trusts; "" is the one of everybody."""
+
+    root: str = ""
+    trusted: tuple[str, ...] = ("",)
+
+    @property
+    def roots(self) -> list[bytes]:
+        return [authority(root).root for root in self.trusted]
+
+    def authentication(self, code: str) -> tuple[Certificate, TlsCredentials]:
+        certificate, own = authentication(code, root=self.root)
+        return certificate, replace(own, roots_pem=to_pem(*self.roots))
 
 
 @dataclass
@@ -104,10 +126,12 @@ class LiveEndpoint:
         paths: Sequence[MessagePath],
         settings: EndpointSettings | None,
         lines: LineSettings | None,
+        trust: Trust,
     ) -> None:
         self.code = ComponentCode(code)
+        self.trust = trust
         self.paths = tuple(paths)
-        self.keyring, self.certificates = keys_of(code)
+        self.keyring, self.certificates = keys_of(code, trust.root)
         self.store = MemoryStore(code)
         context = EndpointContext(
             self.code,
@@ -121,7 +145,7 @@ class LiveEndpoint:
         self.submission = Submission(context)
         self.handover = Handover(context)
         self.enquiry = Enquiry(context)
-        peers = Peers(context.clock, lambda: world.directory, lambda: [authority().root])
+        peers = Peers(context.clock, lambda: world.directory, lambda: trust.roots)
         self.inbound = Inbound(context, Arrival(context))
         self.door = DirectDoor(context, peers, self.inbound)
         self.lines = Lines(context, peers, self.inbound, self._dial(code), settings=lines)
@@ -139,7 +163,7 @@ class LiveEndpoint:
     async def listen(self) -> None:
         """Take direct transfers."""
         self.server = AmqpServer(container=self.code, clock=LiveClock(), limits=LIMITS)
-        _, own = authentication(self.code)
+        _, own = self.trust.authentication(self.code)
         self.port = await self.server.listen("127.0.0.1", 0, self.door, tls=lambda: own)
 
     def start(self) -> None:
@@ -159,7 +183,7 @@ class LiveEndpoint:
 
     def entry(self) -> Component:
         urls = (f"amqps://127.0.0.1:{self.port}",) if self.port else ()
-        certificates = (*self.certificates, authentication(self.code)[0])
+        certificates = (*self.certificates, self.trust.authentication(self.code)[0])
         return endpoint(self.code, *self.paths, urls=urls, certificates=certificates)
 
     def _dial(
@@ -168,7 +192,7 @@ class LiveEndpoint:
         def dial(
             urls: Sequence[str], check: ServerCheck, on_state: Callable[[bool, str], None]
         ) -> LinkKeeper:
-            _, own = authentication(code)
+            _, own = self.trust.authentication(code)
             client = AmqpClient(urls, container=code, tls=lambda: own, check=check, limits=LIMITS)
             return SessionKeeper(client, backoff=Backoff(0.05, 0.2), on_state=on_state)
 
@@ -205,8 +229,10 @@ class AmqpWorld:
         direct: bool = False,
         settings: EndpointSettings | None = None,
         lines: LineSettings | None = None,
+        trust: Trust | None = None,
     ) -> LiveEndpoint:
-        one = self.endpoints[code] = LiveEndpoint(self, code, paths, settings, lines)
+        one = LiveEndpoint(self, code, paths, settings, lines, trust or Trust())
+        self.endpoints[code] = one
         if direct:
             await one.listen()
         self.publish()
@@ -215,8 +241,12 @@ class AmqpWorld:
 
     def publish(self, *, without: str = "") -> None:
         """What a synchronisation would bring; everybody hears of it."""
-        ca = read_certificate(authority().ca, CertificateKind.INTEGRATED_CA)
-        home = replace(component_directory(), certificates=(ca,))
+        roots = {"", *(one.trust.root for one in self.endpoints.values())}
+        cas = [
+            read_certificate(authority(root).ca, CertificateKind.INTEGRATED_CA)
+            for root in sorted(roots)
+        ]
+        home = replace(component_directory(), certificates=tuple(cas))
         entries = [
             one.entry()
             for one in (*self.endpoints.values(), *self.brokers.values())

@@ -84,17 +84,22 @@ class Authority:
         return certificate
 
 
+def authority(root: str = "") -> Authority:
+    """Of the one root, or of another one with this name."""
+    return _authority(root)
+
+
 @cache
-def authority() -> Authority:
+def _authority(root: str) -> Authority:
     return Authority()
 
 
 @cache
-def keys_of(code: str) -> tuple[MemoryKeyring, tuple[Certificate, ...]]:
+def keys_of(code: str, root: str = "") -> tuple[MemoryKeyring, tuple[Certificate, ...]]:
     keyring = MemoryKeyring()
     span = (START - timedelta(days=1), START + timedelta(days=365))
     kinds = (CertificateKind.SIGNING, CertificateKind.ENCRYPTION)
-    return keyring, tuple(authority().certify(keyring, kind, code, *span) for kind in kinds)
+    return keyring, tuple(authority(root).certify(keyring, kind, code, *span) for kind in kinds)
 
 
 @dataclass

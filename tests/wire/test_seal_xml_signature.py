@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import time
 
 import pytest
 from hypothesis import given
@@ -21,6 +20,7 @@ from gridpost.wire.seal.xml_signature import (
     read,
     signed_info,
 )
+from support.effort import no_more_work_than_hashing
 
 SHA512 = STANDARD.signature("SHA-512")
 DIGEST = hashlib.sha512(b"a message").digest()
@@ -199,19 +199,19 @@ def test_a_billion_laughs_stay_unheard() -> None:
         f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
     )
     bomb = AS_PRINTED.replace("?>", f"?><!DOCTYPE Signature [{entities}]>", 1)
-    start = time.perf_counter()
-    refused(bomb.replace("E1", "&j;"))
-    assert time.perf_counter() - start < 1
+    with no_more_work_than_hashing(50_000_000):
+        refused(bomb.replace("E1", "&j;"))
 
 
 def test_depth_and_length_are_limited() -> None:
-    start = time.perf_counter()
     deep = "<a>" * 4000 + "</a>" * 4000
-    refused(f'<Signature xmlns="{XMLDSIG}">{deep}</Signature>')
+    with no_more_work_than_hashing(50_000_000):
+        refused(f'<Signature xmlns="{XMLDSIG}">{deep}</Signature>')
     for filler in ("x", "A", " ", "<a/>"):
-        refused(OWN.replace("E1", filler * (100_000_000 // len(filler))))
-        refused(OWN.replace(VALUE_TEXT, filler * (100_000_000 // len(filler))))
-    assert time.perf_counter() - start < 10
+        for place in ("E1", VALUE_TEXT):
+            endless = OWN.replace(place, filler * (100_000_000 // len(filler)))
+            with no_more_work_than_hashing(50_000_000):
+                refused(endless)
     assert len(OWN) * 10 < MAX_SIGNATURE_TEXT
 
 

@@ -17,6 +17,7 @@ from lxml import etree
 
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.xml import Schema, XmlLimits, load_schema, parse, schema_tree
+from support.child import run_python
 
 SMALL = XmlLimits(
     max_bytes=2_000,
@@ -444,7 +445,4 @@ xml.Schema("a", schema)
 def test_the_first_schemas_of_a_process_may_be_compiled_at_once() -> None:
     """libxml2 makes its built-in types with the first schema, and not safely: about one in ten failed."""
     for _ in range(10):
-        done = subprocess.run(
-            [sys.executable, "-c", SCHEMAS_AT_ONCE], capture_output=True, text=True, check=False
-        )
-        assert not done.stderr
+        assert not run_python("-c", SCHEMAS_AT_ONCE).stderr

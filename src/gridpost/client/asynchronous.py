@@ -125,9 +125,14 @@ class AsyncEndpoint:
         return (await self._ask(requests.about(message_id, "/proof", side))).content
 
     async def search(self, **fields: str) -> list[Message]:
-        """Newest first. Fields as in the API: side, status, peer, messageType, baMessageID, ..."""
-        form = (await self._ask(requests.search(fields))).json()
-        return [Message.read(message) for message in form["messages"]]
+        """Newest first, `limit` of them (100). Fields as in the API: side, status, peer, messageType, ..."""
+        found: list[Message] = []
+        call: requests.Call | None = requests.search(fields)
+        while call is not None:
+            form = (await self._ask(call)).json()
+            found += [Message.read(message) for message in form["messages"]]
+            call = requests.further(fields, form["next"], len(found))
+        return found
 
     async def test(self, receiver: str, message_type: str) -> str:
         """A connectivity test: its status becomes DELIVERED when the recipient has answered."""

@@ -94,6 +94,14 @@ def search(params: dict[str, str]) -> Call:
     return Call("GET", "/messages", {name: value for name, value in params.items() if value})
 
 
+def further(params: dict[str, str], more: int | None, found: int) -> Call | None:
+    """A page of a box of millions may be short although there is more: then on to the next."""
+    wanted = int(params.get("limit") or 100)
+    if more is None or found >= wanted:
+        return None
+    return search({**params, "before": str(more), "limit": str(wanted - found)})
+
+
 def test(receiver: str, message_type: str) -> Call:
     body = {"receiverCode": receiver, "messageType": message_type}
     return Call("POST", "/connectivity-tests", json=body)

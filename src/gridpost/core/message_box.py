@@ -85,6 +85,22 @@ class Search:
     those that failed, expired or were refused, and those whose transfer is being repeated."""
 
 
+LOOKED_AT = 10_000
+"""Messages that one page of a search looks at, whatever is asked and however full the box is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of a search, newest first.
+
+    It may be short or empty although older messages fit: then it has looked at LOOKED_AT messages.
+    """
+
+    entries: tuple[BoxEntry, ...] = ()
+    more: int | None = None
+    """`before` of the next page; None: nothing older fits."""
+
+
 IN_TROUBLE = frozenset({State.FAILED, State.REFUSED, State.EXPIRED})
 
 

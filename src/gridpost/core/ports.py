@@ -21,6 +21,7 @@ from gridpost.core.message_box import (
     BoxEntry,
     Brief,
     Content,
+    Found,
     Outgoing,
     Purged,
     Retention,
@@ -162,8 +163,12 @@ class MessageBox(Protocol):
         """Entries in one of EXPIRING_STATES whose expiration time has passed, earliest first."""
         ...
 
-    def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
-        """Newest first; for the next page, `before` is the number of the last entry so far."""
+    def search(self, search: Search, limit: int, before: int | None = None) -> Found:
+        """Newest first; a page looks at no more than LOOKED_AT messages, and says where to go on.
+
+        The period of a search trusts the clock: what came with a time that is wrong by more than
+        a thousand messages may be missing from it.
+        """
         ...
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:

@@ -46,7 +46,7 @@ def check(one: TestEndpoint, *rules: CheckRule) -> None:
 
 
 async def stored(one: TestEndpoint) -> Sequence[object]:
-    return await one.store.read(lambda work: work.box.search(Search(), 10))
+    return await one.store.read(lambda work: work.box.search(Search(), 10).entries)
 
 
 def operator(one: TestEndpoint) -> Operating:

@@ -36,7 +36,9 @@ async def files(world: World, tmp_path: Path) -> AsyncIterator[FolderEndpoint]:
 
 
 async def sent(files: FolderEndpoint) -> list[str]:
-    found = await files.one.store.read(lambda work: work.box.search(Search(side=Side.SENT), 10_000))
+    found = await files.one.store.read(
+        lambda work: work.box.search(Search(side=Side.SENT), 10_000).entries
+    )
     return [entry.message_id for entry in found]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gridpost.client import AsyncEndpoint, BadDocument, Endpoint, Received
+from gridpost.client import AsyncEndpoint, BadDocument, Endpoint, Message, Received
 from gridpost.core.channels import Binding, Bindings, Channel, Origin, Receiving
 from gridpost.core.delivery import Status
 from gridpost.core.identifiers import MessageTypePattern
@@ -214,6 +214,36 @@ async def test_pages_of_a_search_join_without_gaps(apis: tuple[Api, Api]) -> Non
                 break
             before = {"before": page["next"]}
         assert seen == ids[::-1]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_a_search_looks_at_so_many_messages_and_says_where_to_go_on(
+    apis: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    monkeypatch.setattr("gridpost.stores.memory.box.LOOKED_AT", 2)
+    monkeypatch.setattr("gridpost.services.endpoint.enquiry._PAGES", 2)
+    api = apis[0]
+    old = [await api.endpoint.send("E2", b"x", "A02") for _ in range(2)]
+    for _ in range(9):
+        await api.endpoint.send("E2", b"x", "A01")
+    wanted = {"messageType": "A02", "limit": "2"}
+    async with api.client() as client:
+        page = (await client.get("/messages", params=wanted)).json()
+        assert page["messages"] == []
+        assert page["next"] is not None
+    async with serve_loopback(api.app, "127.0.0.1", 0) as port:
+        url = f"http://127.0.0.1:{port}"
+
+        def work() -> list[Message]:
+            with Endpoint(url, user="app", password="secret") as endpoint:
+                return endpoint.search(**wanted)
+
+        if blocking:
+            found = await asyncio.to_thread(work)
+        else:
+            async with AsyncEndpoint(url, user="app", password="secret") as endpoint:
+                found = await endpoint.search(**wanted)
+    assert [message.message_id for message in found] == old[::-1]
 
 
 async def test_the_openapi_document_describes_every_route(apis: tuple[Api, Api]) -> None:

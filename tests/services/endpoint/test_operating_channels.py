@@ -50,7 +50,7 @@ def guard(one: TestEndpoint) -> None:
 
 
 async def stored(one: TestEndpoint) -> int:
-    return len(await one.store.read(lambda work: work.box.search(Search(), 10)))
+    return len(await one.store.read(lambda work: work.box.search(Search(), 10).entries))
 
 
 @pytest.fixture

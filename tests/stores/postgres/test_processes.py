@@ -8,16 +8,14 @@ from collections.abc import AsyncIterator, Callable
 import psycopg
 import pytest
 
-from gridpost.core.delivery import Event, Side, Status
-from gridpost.core.identifiers import ComponentCode
-from gridpost.core.message_box import Outgoing, Search, Staged
+from gridpost.core.delivery import Event, Side
+from gridpost.core.message_box import Outgoing, Staged
 from gridpost.core.notices import Notice
 from gridpost.core.ports import Store
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.postgres import box, outgoing
 from gridpost.stores.postgres.endpoint import PostgresEndpointStore, fenced_by
 from gridpost.stores.postgres.news import Listener, Topic
-from gridpost.stores.postgres.search import query
 from gridpost.stores.postgres.transaction import Fence
 from support.boxed import EXPIRY, ROUTE, box_entry, happen, internal, put
 from support.builders import NOW
@@ -313,9 +311,6 @@ async def test_questions_of_a_full_box_use_an_index(
         (outgoing._DUE, due, "outgoing_ready"),
         (outgoing._DUE, due, "outgoing_postponed"),
         (outgoing._NEXT_DUE, (1, 19000), "outgoing_postponed"),
-        (*_asked(Search(status=Status.FAILED)), "message_by_status"),
-        (*_asked(Search(ba_message_id="77")), "message_by_ba_id"),
-        (*_asked(Search(peer=ComponentCode("P3"))), "message_by_peer"),
     )
     with psycopg.connect(
         postgres.dsn, autocommit=True, cursor_factory=psycopg.ClientCursor
@@ -330,10 +325,19 @@ async def test_questions_of_a_full_box_use_an_index(
             assert "Seq Scan" not in plan, plan
 
 
-def _asked(search: Search) -> tuple[str, object]:
-    asked = query(search, 50, None)
-    assert asked is not None
-    return asked
+async def test_a_box_of_the_first_version_gets_what_a_search_by_text_needs(
+    postgres: PostgresDatabase, opened: Open
+) -> None:
+    await opened().close()
+    with postgres.connect() as connection:
+        connection.execute("DROP INDEX gridpost.outgoing_repeated")
+        connection.execute(
+            "UPDATE gridpost.schema_version SET version = 1 WHERE kind = 'message-box'"
+        )
+        opened()
+        found = connection.execute("SELECT to_regclass('gridpost.outgoing_repeated')").fetchone()
+    assert found is not None
+    assert found[0] is not None
 
 
 async def test_a_process_knows_that_another_one_makes_a_transfer(opened: Open) -> None:

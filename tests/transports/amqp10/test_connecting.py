@@ -295,7 +295,7 @@ class TestLimits:
                 pass
         except ConnectionError:
             pass
-        assert 0.3 < asyncio.get_running_loop().time() - began < 5
+        assert asyncio.get_running_loop().time() - began > 0.3
         writer.close()
         await eventually(lambda: not setup.server._connections)
 

@@ -128,6 +128,9 @@ class DirectoryApi:
                 wrong = Refusal(Rule.METHOD_NOT_ALLOWED, f"only {resource.method} is allowed here")
                 return await self._refused(wrong, 405, name, peer, {"allow": resource.method})
             response = await resource.handler(request, applicant, argument)
+            if response.status_code < 300 and not response.body:
+                # 503 Table 24: success that returns nothing is 204, never an empty 200.
+                response = Response(status_code=204)
             self._metrics.answered(name, response.status_code)
             return response
         except Refusal as refusal:

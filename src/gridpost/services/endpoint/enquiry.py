@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gridpost.core.delivery import Side, Status, TraceEntry
 from gridpost.core.holds import Links
-from gridpost.core.message_box import BoxEntry, Search
+from gridpost.core.message_box import BoxEntry, Found, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
+
+_PAGES = 5
 
 
 class Enquiry:
@@ -45,21 +47,24 @@ class Enquiry:
         before: int | None,
         visible: Callable[[BoxEntry], bool] = lambda entry: True,
     ) -> tuple[list[BoxEntry], int | None]:
-        """Newest first, and where the next page begins; None when there is nothing older."""
+        """Newest first, and where the next page begins; None when there is nothing older.
+
+        Looks through a few pages of the box at most: the answer may be short or empty and the next
+        one not.
+        """
         found: list[BoxEntry] = []
-        start = before
+        for _ in range(_PAGES):
 
-        def page(work: UnitOfWork) -> Sequence[BoxEntry]:
-            return work.box.search(search, limit, start)
+            def page(work: UnitOfWork, before: int | None = before) -> Found:
+                return work.box.search(search, limit, before)
 
-        while len(found) < limit:
-            entries = await self._context.store.read(page)
-            for entry in entries:
-                start = entry.number
+            seen = await self._context.store.read(page)
+            for entry in seen.entries:
                 if visible(entry):
                     found.append(entry)
                     if len(found) == limit:
-                        return found, start
-            if len(entries) < limit:
-                return found, None
-        return found, start
+                        return found, entry.number
+            before = seen.more
+            if before is None:
+                break
+        return found, before

@@ -65,7 +65,7 @@ def _paths() -> dict[str, Any]:
             ),
             "get": _operation(
                 "search",
-                "Look for messages, newest first.",
+                "Look for messages, newest first. A page may be short: only `next` null is the end.",
                 [
                     side,
                     _parameter("status", "query", "Status of a sent message.", _STATUS),

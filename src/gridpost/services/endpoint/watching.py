@@ -29,7 +29,7 @@ def waiting(context: EndpointContext, limit: timedelta) -> Observer:
             search = Search(side=Side.SENT, status=status, until=until)
 
             def look(work: UnitOfWork, search: Search = search) -> list[tuple[str, str]]:
-                entries = work.box.search(search, _LOOKED_AT)
+                entries = work.box.search(search, _LOOKED_AT).entries
                 # A tracing message that was delivered waits for nothing more.
                 return [
                     (entry.metadata.receiver_code, entry.message_id)

@@ -18,9 +18,11 @@ from gridpost.core.delivery import (
 from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import (
     IN_TROUBLE,
+    LOOKED_AT,
     BoxEntry,
     Brief,
     Content,
+    Found,
     Outgoing,
     Purged,
     Retention,
@@ -148,15 +150,19 @@ class MemoryBox:
         ]
         return sorted(expired, key=lambda entry: entry.delivery.expires_at)[:limit]
 
-    def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
-        found = [
-            message.entry
-            for number, message in self._tables.messages.items()
-            if (before is None or number < before)
-            and _fits(search, message)
-            and (not search.text or self._tells(message, search.text))
-        ]
-        return found[::-1][:limit]
+    def search(self, search: Search, limit: int, before: int | None = None) -> Found:
+        repeated = self._repeated() if search.text else frozenset[int]()
+        found: list[BoxEntry] = []
+        older = (n for n in reversed(self._tables.messages) if before is None or n < before)
+        for looked, number in enumerate(older, start=1):
+            message = self._tables.messages[number]
+            if _fits(search, message) and (
+                not search.text or _tells(message, search.text, repeated)
+            ):
+                found.append(message.entry)
+            if len(found) == limit or looked == max(LOOKED_AT, limit):
+                return Found(tuple(found), number)
+        return Found(tuple(found))
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
         found = sorted(
@@ -277,13 +283,11 @@ class MemoryBox:
         number = self._tables.numbers.get((side, message_id), 0)
         return self._tables.messages.get(number)
 
-    def _tells(self, message: Message, text: str) -> bool:
-        repeated = any(
-            t.message == message.entry.number and t.outgoing.due_at is not None
+    def _repeated(self) -> frozenset[int]:
+        return frozenset(
+            t.message
             for t in self._tables.transfers.values()
-        )
-        return (repeated or message.entry.delivery.state in IN_TROUBLE) and any(
-            text.lower() in line.detail.lower() for line in message.trace
+            if t.message is not None and t.outgoing.due_at is not None
         )
 
     def _entries(self) -> Iterable[BoxEntry]:
@@ -316,6 +320,13 @@ def _fits(search: Search, message: Message) -> bool:
         and search.status in (None, delivery.status)
         and (search.since is None or search.since <= message.arrived_at)
         and (search.until is None or message.arrived_at < search.until)
+    )
+
+
+def _tells(message: Message, text: str, repeated: Collection[int]) -> bool:
+    entry = message.entry
+    return (entry.number in repeated or entry.delivery.state in IN_TROUBLE) and any(
+        text.lower() in line.detail.lower() for line in message.trace
     )
 
 

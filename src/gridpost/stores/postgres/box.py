@@ -15,6 +15,7 @@ from gridpost.core.message_box import (
     BoxEntry,
     Brief,
     Content,
+    Found,
     Outgoing,
     Purged,
     Retention,
@@ -30,7 +31,7 @@ from gridpost.stores.postgres import evidence
 from gridpost.stores.postgres import outgoing as transfers
 from gridpost.stores.postgres.news import News, Topic
 from gridpost.stores.postgres.retention import purge
-from gridpost.stores.postgres.search import query
+from gridpost.stores.postgres.search import PostgresSearch
 from gridpost.stores.postgres.text import storable, told
 from gridpost.stores.postgres.transaction import Transaction
 from gridpost.stores.values import from_microseconds, to_microseconds
@@ -274,9 +275,8 @@ class PostgresBox:
         lock = " FOR UPDATE SKIP LOCKED" if self._writing else ""
         return self._entries(_EXPIRED + lock, (to_microseconds(now), limit))
 
-    def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
-        found = query(search, limit, before)
-        return [] if found is None else self._entries(*found)
+    def search(self, search: Search, limit: int, before: int | None = None) -> Found:
+        return PostgresSearch(self._connection, search, limit).page(before)
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
         rows = self._connection.execute(_RECENT, (to_microseconds(since), limit)).fetchall()

@@ -201,6 +201,14 @@ _BOX = (
     "CREATE INDEX notice_held ON notice (holder) WHERE holder IS NOT NULL",
 )
 
+# A search by the text of an error meets messages in trouble, and those whose transfer is repeated.
+_REPEATED = (
+    """
+    CREATE INDEX outgoing_repeated ON outgoing (message)
+    WHERE due_at IS NOT NULL AND message IS NOT NULL
+    """,
+)
+
 # One passphrase for all keys: the check tells a wrong one before anything is read or written.
 _KEYS = (
     """
@@ -224,7 +232,7 @@ _KEYS = (
 
 ENDPOINT: Migrations = {
     **DIRECTORY_CLIENT,
-    "message-box": (_BOX,),
+    "message-box": (_BOX, _REPEATED),
     "keys": (_KEYS,),
     "controls": (CONTROLS,),
 }

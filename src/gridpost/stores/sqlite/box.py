@@ -17,6 +17,7 @@ from gridpost.core.message_box import (
     BoxEntry,
     Brief,
     Content,
+    Found,
     Outgoing,
     Purged,
     Retention,
@@ -31,7 +32,7 @@ from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
 from gridpost.stores.sqlite.retention import purge
-from gridpost.stores.sqlite.search import query
+from gridpost.stores.sqlite.search import SqliteSearch
 from gridpost.stores.sqlite.statements import insert_rows, select_each
 from gridpost.stores.values import from_microseconds, to_microseconds
 
@@ -218,8 +219,8 @@ class SqliteBox:
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
         return self._entries(_EXPIRED, (to_microseconds(now), limit))
 
-    def search(self, search: Search, limit: int, before: int | None = None) -> Sequence[BoxEntry]:
-        return self._entries(*query(search, limit, before))
+    def search(self, search: Search, limit: int, before: int | None = None) -> Found:
+        return SqliteSearch(self._connection, search, limit).page(before)
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
         rows = self._connection.execute(_RECENT, (to_microseconds(since), limit)).fetchall()

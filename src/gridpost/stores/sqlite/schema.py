@@ -185,7 +185,13 @@ _OPERATING = (
     "CREATE INDEX journal_refusal ON journal (sequence) WHERE kind = 'refusal'",
     f"CREATE INDEX message_in_trouble ON message (number, state) WHERE state IN ({TROUBLE})",
 )
-
+# A search by the text of an error meets messages in trouble, and those whose transfer is repeated.
+_REPEATED = (
+    """
+    CREATE INDEX outgoing_repeated ON outgoing (message)
+    WHERE due_at IS NOT NULL AND message IS NOT NULL
+    """,
+)
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _FIRST,
@@ -196,6 +202,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _SEPARATED,
     _OPERATING,
     CONTROLS,
+    _REPEATED,
 )
 
 

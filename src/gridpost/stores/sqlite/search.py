@@ -1,52 +1,44 @@
-"""What operators look for in the box, as a query that stays quick in a box of millions.
-
-Newest first is the order of numbers, in which every index keeps the rows of one key. The first
-field of `_FIELDS` that is asked for leads the query; SQLite would have to guess which one is rare.
-"""
+"""What operators look for in the box, in the words of SQLite, which is told what index to use."""
 
 from __future__ import annotations
 
-from gridpost.core.delivery import Side
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gridpost.core.message_box import Search
 from gridpost.stores.box_rows import BOX_COLUMNS
-from gridpost.stores.sqlite.schema import TROUBLE
-from gridpost.stores.values import to_microseconds
+from gridpost.stores.box_search import EVERYTHING, FIELDS, TEXT, TROUBLE, BoxSearch
 
-# A field and what its index is limited to (without this, SQLite would not use the index).
-_FIELDS = (
-    ("message_id", ""),
-    ("conversation_id", " AND conversation_id <> '' AND side = 'sent'"),
-    ("ba_message_id", " AND ba_message_id <> ''"),
-    ("peer", ""),
-    ("status", ""),
-    ("message_type", ""),
-)
-
-_RARE = ("message_id", "conversation_id", "ba_message_id")
-"""Fields of which a value has a few messages at most."""
-
-# Arrival times follow the numbers only as well as the clock did: the range of numbers makes the
-# query quick, the comparison makes it right. A leading '+' keeps SQLite from walking along that
-# column instead: for min(number) it would read message by message until one is late enough.
-_SINCE = """
-    number >= (
-        SELECT min(+number) FROM message INDEXED BY message_by_arrival WHERE arrived_at >= :since
+_INDEXES = {
+    "message_id": "message_by_id",
+    "conversation_id": "message_by_conversation",
+    "ba_message_id": "message_by_ba_id",
+    "peer": "message_by_peer",
+    "status": "message_by_status",
+    "message_type": "message_by_type",
+}
+_RANGE = "number BETWEEN :low AND :high"
+# Messages in trouble, and those whose transfer is being repeated.
+_IN_TROUBLE = f"""
+    SELECT number FROM (
+        SELECT number FROM message INDEXED BY message_in_trouble
+        WHERE state IN ({TROUBLE}) AND {_RANGE} ORDER BY number DESC LIMIT :look
     )
-    AND +arrived_at >= :since
-"""
-_UNTIL = """
-    number <= (
-        SELECT max(+number) FROM message INDEXED BY message_by_arrival WHERE arrived_at < :until
+    UNION
+    SELECT number FROM (
+        SELECT message AS number FROM outgoing INDEXED BY outgoing_repeated
+        WHERE due_at IS NOT NULL AND message IS NOT NULL AND message BETWEEN :low AND :high
+        ORDER BY message DESC LIMIT :look
     )
-    AND +arrived_at < :until
+    ORDER BY number DESC LIMIT :look
 """
-
-
-_TEXT = f"""
-    number IN (
-        SELECT number FROM message INDEXED BY message_in_trouble WHERE state IN ({TROUBLE})
-        UNION ALL
-        SELECT message FROM outgoing WHERE due_at IS NOT NULL AND message IS NOT NULL
+_TELLS = f"""
+    (
+        state IN ({TROUBLE}) OR EXISTS (
+            SELECT 1 FROM outgoing WHERE outgoing.message = message.number
+            AND outgoing.due_at IS NOT NULL
+        )
     )
     AND EXISTS (
         SELECT 1 FROM trace WHERE trace.message = message.number
@@ -55,42 +47,48 @@ _TEXT = f"""
 """
 
 
-def query(search: Search, limit: int, before: int | None) -> tuple[str, dict[str, object]]:
-    """The SELECT of BOX_COLUMNS and its parameters."""
-    conditions = ["1"]
-    values: dict[str, object] = {"limit": limit}
-    led = False
-    text = bool(search.text)
-    for field, partial in _FIELDS:
-        value = getattr(search, field)
-        if value:
-            rare = field in _RARE or not text
-            conditions.append(f"{'+' if led or not rare else ''}{field} = :{field}{partial}")
-            values[field] = str(value)
-            led = led or rare
-    if search.text:
-        # Few messages are in trouble: they lead, unless something rarer does.
-        conditions.append(f"{'+' if led else ''}{_TEXT.strip()}")
-        values["text"] = f"%{_literal(search.text)}%"
-    if search.side is not None:
-        conditions.append("+side = :side")
-        values["side"] = Side(search.side).value
-    if search.since is not None:
-        conditions.append(_SINCE)
-        values["since"] = to_microseconds(search.since)
-    if search.until is not None:
-        conditions.append(_UNTIL)
-        values["until"] = to_microseconds(search.until)
-    if before is not None:
-        conditions.append("number < :before")
-        values["before"] = before
+class SqliteSearch(BoxSearch):
+    plain = "+"
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        search: Search,
+        limit: int,
+        look: int | None = None,
+    ) -> None:
+        super().__init__(search, limit, look)
+        self._connection = connection
+
+    def ask(self, statement: str, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def mark(self, name: str) -> str:
+        return f":{name}"
+
+    def numbers(self, lead: str) -> str:
+        if lead == TEXT:
+            return _IN_TROUBLE
+        return f"SELECT number {_led_by(lead)} ORDER BY number DESC LIMIT :look"
+
+    def page_of(self, lead: str, conditions: Sequence[str]) -> str:
+        if lead == TEXT:
+            source = f"FROM message WHERE number IN ({_IN_TROUBLE})"
+        else:
+            source = _led_by(lead)
+        return (
+            f"SELECT {BOX_COLUMNS} {' AND '.join((source, *conditions))} "
+            "ORDER BY number DESC LIMIT :limit"
+        )
+
+    def tells(self) -> str:
+        return _TELLS
+
+
+def _led_by(lead: str) -> str:
+    if lead == EVERYTHING:
+        return f"FROM message NOT INDEXED WHERE {_RANGE}"
     return (
-        f"SELECT {BOX_COLUMNS} FROM message WHERE {' AND '.join(conditions)} "
-        "ORDER BY number DESC LIMIT :limit",
-        values,
+        f"FROM message INDEXED BY {_INDEXES[lead]} "
+        f"WHERE {lead} = :{lead}{FIELDS[lead]} AND {_RANGE}"
     )
-
-
-def _literal(text: str) -> str:
-    """For LIKE: what somebody typed stands for itself."""
-    return text.replace("~", "~~").replace("%", "~%").replace("_", "~_")

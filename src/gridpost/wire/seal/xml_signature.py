@@ -79,6 +79,8 @@ def assemble(digest: bytes, value: bytes, key_name: str, algorithm: SignatureAlg
 
 def read(text: str, algorithm: SignatureAlgorithm) -> XmlSignature:
     """Take a signature document apart, or refuse it with `SEAL_SIGNATURE_FORM`."""
+    if len(text) > MAX_SIGNATURE_TEXT:
+        raise _wrong_form("it is too long")
     return _read_own_form(text, algorithm) or _read_any_form(text, algorithm)
 
 
@@ -139,8 +141,6 @@ def _read_own_form(text: str, algorithm: SignatureAlgorithm) -> XmlSignature | N
 
 
 def _read_any_form(text: str, algorithm: SignatureAlgorithm) -> XmlSignature:
-    if len(text) > MAX_SIGNATURE_TEXT:
-        raise _wrong_form("it is too long")
     root = _parse(text)
     if root.tag != f"{_TAG}Signature":
         raise _wrong_form("it is not a Signature of XML-DSig")
