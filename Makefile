@@ -33,6 +33,7 @@ demo: setup
 
 test: setup
 	@echo "scale $(GRIDPOST_SCALE)"
+	@echo 'screenshots of the consoles: var/screenshots'
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest $(COVERAGE) $(ARGS)
 
 check: setup
