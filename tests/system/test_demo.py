@@ -14,12 +14,13 @@ import pytest
 from gridpost.assembly.network import NetworkFiles, Placed
 from gridpost.core.refusal import Refusal
 from gridpost.demo import further
-from gridpost.demo.bus_part import BusPart
 from gridpost.demo.bus_part import SERVICE as BUS_USER
+from gridpost.demo.bus_part import BusPart
 from gridpost.demo.part import place
 from gridpost.demo.rabbit import DemoRabbit
 from support.network import CLI, environment
 from support.pki import NOW
+from support.readme import commands_of_the_readme
 
 
 def demo(*words: str) -> subprocess.CompletedProcess[str]:
@@ -30,12 +31,17 @@ def demo(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the commands of the README name, in a folder of this test."""
     return tmp_path_factory.mktemp("demo") / "network"
 
 
 @pytest.mark.timeout(400)
 def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(home):
-    first = demo("--once", "--json", "--home", str(home))
+    command, _ = commands_of_the_readme("demo")
+    first = subprocess.run(
+        [*CLI, *command], capture_output=True, text=True, check=False, env=environment(),
+        cwd=home.parent,
+    )  # fmt: skip
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert result["sent"] == result["received"] == result["proofs_verified"] > 0
@@ -78,9 +84,11 @@ def test_a_component_that_does_not_start_is_named_with_its_log_and_line(home):
 def test_a_kept_network_starts_again_stays_up_until_interrupted_and_stops_every_component(home):
     identities = {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")}
     assert identities
+    _, command = commands_of_the_readme("demo")
     with subprocess.Popen(
-        [*CLI, "demo", "--no-pipeline", "--no-further", "--messages", "2", "--home", str(home)],
+        [*CLI, *command],
         stdout=subprocess.PIPE,
+        cwd=home.parent,
         text=True,
         env=environment(),
     ) as process:
