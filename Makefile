@@ -36,6 +36,7 @@ demo: setup
 
 test: setup
 	@echo "scale $(GRIDPOST_SCALE)"
+	@echo 'screenshots of the consoles: var/screenshots'
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -n $(WORKERS) --dist loadfile $(COVERAGE) $(ARGS)
 
 check: setup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -10,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from gridpost.assembly.network import NetworkFiles, Placed
+from gridpost.core.refusal import Refusal
+from gridpost.demo import further
+from gridpost.demo.bus_part import SERVICE as BUS_USER
+from gridpost.demo.bus_part import BusPart
+from gridpost.demo.part import place
+from gridpost.demo.rabbit import DemoRabbit
 from support.network import CLI, environment
+from support.pki import NOW
+from support.readme import commands_of_the_readme
 
 
 def demo(*words: str) -> subprocess.CompletedProcess[str]:
@@ -21,12 +31,17 @@ def demo(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the commands of the README name, in a folder of this test."""
     return tmp_path_factory.mktemp("demo") / "network"
 
 
 @pytest.mark.timeout(400)
-def test_the_demo_delivers_every_document_with_its_proof_and_its_network_starts_again(home):
-    first = demo("--once", "--json", "--home", str(home))
+def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(home):
+    command, _ = commands_of_the_readme("demo")
+    first = subprocess.run(
+        [*CLI, *command], capture_output=True, text=True, check=False, env=environment(),
+        cwd=home.parent,
+    )  # fmt: skip
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert result["sent"] == result["received"] == result["proofs_verified"] > 0
@@ -39,13 +54,13 @@ def test_the_demo_delivers_every_document_with_its_proof_and_its_network_starts_
     assert known["reconciliation"].get("mismatch", 0) == 0
     assert known["proofs"].get("not proven", 0) == 0
     assert known["proofs"]["proven"] >= result["received"]
-
-    identities = {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")}
-    assert identities
-    again = demo("--once", "--no-pipeline", "--messages", "2", "--home", str(home))
-    assert again.returncode == 0, again.stderr
-    assert "verified" in again.stdout
-    assert {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")} == identities
+    # Directory, broker, three endpoints, bus and node keep a journal each.
+    assert known["journals"] == 7
+    assert result["left_out"] == {}
+    assert result["parts"]["capacity"]["allocated_kw"] == 250
+    assert all(result["parts"]["capacity"]["broadcasts"].values())
+    assert result["parts"]["bus"]["events"] == ["created", "canceled"]
+    assert result["parts"]["node"]["opened"] == 2
 
 
 @pytest.mark.timeout(120)
@@ -58,28 +73,38 @@ def test_a_component_that_does_not_start_is_named_with_its_log_and_line(home):
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", ports["BROKER"]["server"]))
         taken.listen()
-        run = demo("--once", "--no-pipeline", "--json", "--home", str(home))
+        run = demo("--once", "--no-pipeline", "--no-further", "--json", "--home", str(home))
     assert run.returncode == 1
     told = json.loads(run.stdout)["refused"]
     assert "the broker BROKER did not start" in told["message"]
     assert f"log {home / 'log' / 'BROKER.log'}, line " in told["details"]
 
 
-@pytest.mark.timeout(120)
-def test_it_stays_up_until_it_is_interrupted_and_then_stops_every_component(home):
+@pytest.mark.timeout(300)
+def test_a_kept_network_starts_again_stays_up_until_interrupted_and_stops_every_component(home):
+    identities = {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")}
+    assert identities
+    _, command = commands_of_the_readme("demo")
     with subprocess.Popen(
-        [*CLI, "demo", "--no-pipeline", "--home", str(home)],
+        [*CLI, *command],
         stdout=subprocess.PIPE,
+        cwd=home.parent,
         text=True,
         env=environment(),
     ) as process:
         assert process.stdout is not None
+        said = ""
         for line in process.stdout:
+            said += line
             if "Ctrl-C stops it" in line:
                 break
         process.send_signal(signal.SIGINT)
         process.stdout.read()
     assert process.returncode == 0
+    assert "48 of 48 documents RECEIVED, 48 proofs verified" in said
+    for part in ("pipeline", "capacity", "bus", "node"):
+        assert f"Left out: {part}, because" in said
+    assert {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")} == identities
     port = json.loads((home / "network.json").read_text())["components"][1]["ports"]["server"]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
@@ -91,3 +116,34 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     assert run.returncode == 1
     assert "is not empty" in run.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def _free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_part_whose_engine_is_missing_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(further, "what_is_missing", lambda: "rabbitmq-server is not installed")
+    placed = Placed("directory", "D", tmp_path / "D" / "directory.toml", {})
+    made = further.Further(NetworkFiles(tmp_path, placed, placed, ()), _free)
+    assert made.left_out == {
+        "capacity": "rabbitmq-server is not installed",
+        "bus": "rabbitmq-server is not installed",
+    }
+    assert [part.name for part in made.parts] == ["node"]
+
+
+@pytest.mark.timeout(120)
+async def test_a_part_that_does_not_start_is_named_with_its_log_and_line(tmp_path):
+    rabbit = DemoRabbit(tmp_path / "rabbitmq", _free())
+    await asyncio.to_thread(rabbit.prepare, [BUS_USER], NOW)
+    part = BusPart(tmp_path, place(tmp_path, "bus", "BUS", ("operations",), _free), rabbit)
+    part.prepare()
+    # Nobody listens where RabbitMQ should be, and its certificate is gone.
+    rabbit.certificate(BUS_USER)[0].unlink()
+    with pytest.raises(Refusal, match="the bus BUS did not start") as refused:
+        await part.show(lambda step: None)
+    assert f"log {tmp_path / 'log' / 'BUS.log'}, line " in (refused.value.details or "")

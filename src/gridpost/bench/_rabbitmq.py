@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +44,25 @@ class NodePlan:
     password: str = field(default_factory=lambda: uuid4().hex)
     settings: Sequence[str] = ()
     """More lines of rabbitmq.conf."""
+    definitions: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """More users, virtual hosts and permissions, as RabbitMQ's definitions file has them."""
+    port: int = 0
+    """0: any that is free."""
+
+
+def what_is_missing() -> str:
+    """Empty: a node can be started here."""
+    return "" if _SCRIPT.exists() else "rabbitmq-server is not installed: run make setup"
 
 
 class Node:
     """A node that can be stopped, killed and started again on the same ports and data."""
 
     def __init__(self, plan: NodePlan) -> None:
-        if not _SCRIPT.exists():
-            raise Refusal(Rule.USAGE, "rabbitmq-server is not installed: run make setup")
+        if missing := what_is_missing():
+            raise Refusal(Rule.USAGE, missing)
         self.plan = plan
-        self.port = free_port()
+        self.port = plan.port or free_port()
         self.management_port = free_port() if plan.management else 0
         self._ports = (free_port(), free_port())
         self._name = f"gridpost-{uuid4().hex[:12]}@localhost"
@@ -201,7 +210,7 @@ class Node:
                 {"user": name, "vhost": host, "configure": ".*", "write": ".*", "read": ".*"}
                 for host in plan.virtual_hosts
             ]
-        return {
+        made: dict[str, list[Any]] = {
             "users": users,
             "vhosts": [{"name": host} for host in plan.virtual_hosts],
             "permissions": granted,
@@ -211,6 +220,10 @@ class Node:
                 for queue in plan.queues
             ],
         }  # fmt: skip
+        return {
+            name: [*made.get(name, ()), *plan.definitions.get(name, ())]
+            for name in {**made, **plan.definitions}
+        }
 
 
 @contextmanager

@@ -29,6 +29,12 @@ def demo(
             "--pipeline/--no-pipeline", help="Key figures from all journals, where Java is here."
         ),
     ] = True,
+    further: Annotated[
+        bool,
+        typer.Option(
+            "--further/--no-further", help="Capacity, bus and a MADES 1.1 node beside the network."
+        ),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
     ] = False,
@@ -36,10 +42,10 @@ def demo(
     """Start a network, exchange documents in all directions, verify the proofs of delivery."""
     from rich.console import Console
 
-    from gridpost.demo import run_demo
+    from gridpost.demo import DemoPlan, run_demo
 
     console = Console(quiet=as_json, highlight=False)
-    result = run_demo(once=once, messages=messages, home=home, console=console, pipeline=pipeline)
+    result = run_demo(DemoPlan(once, messages, home, pipeline, further), console)
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     if result.failed:

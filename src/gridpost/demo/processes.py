@@ -11,15 +11,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gridpost.assembly.network import NetworkFiles, Placed
 from gridpost.core.refusal import Refusal, Rule
 
-READY = "listening"
-READY_SECONDS, STOP_SECONDS = 30.0, 20.0
+# What each component says in its log when it can be used.
+READY = MappingProxyType({"capacity": "active", "bus": "serving"})
+LISTENING = "listening"
+READY_SECONDS, STOP_SECONDS = 60.0, 20.0
 
 
 class ComponentProcess:
@@ -110,10 +113,17 @@ class ComponentProcess:
             # A refusal of the command line, or an interpreter's last words: the last line tells.
             self._complaint = (self._lines, line.decode("utf-8", "replace").strip())
             return
-        if entry.get("event") == READY:
+        if entry.get("event") == READY.get(self.placed.command, LISTENING):
             self._ready.set()
         elif entry.get("level") in ("error", "critical"):
             self._complaint = (self._lines, str(entry.get("event", "")))
+
+
+def check(processes: Iterable[ComponentProcess]) -> None:
+    """Refuses when a component has ended by itself."""
+    for process in processes:
+        if process.ended_by_itself:
+            raise process.failure("ended")
 
 
 class Components:
@@ -141,10 +151,7 @@ class Components:
                 group.create_task(one(process))
 
     def check(self) -> None:
-        """Refuses when a component has ended by itself."""
-        for process in self.all:
-            if process.ended_by_itself:
-                raise process.failure("ended")
+        check(self.all)
 
     async def stop(self) -> None:
         # Endpoints and broker first: they say goodbye while the directory can still hear it.

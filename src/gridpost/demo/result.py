@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -17,6 +17,12 @@ class DemoResult:
     seconds: float
     key_figures: Mapping[str, Any] | None = None
     """What the pipeline made of all journals; None where it did not run."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What capacity, bus and the node of MADES 1.1 did."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Parts that were not shown, each with the reason."""
+    total_seconds: float = 0.0
+    """Until everything was shown, key figures among it."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,13 +8,11 @@ import socket
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
+from rich.progress import Progress
 
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.logs import log_to
@@ -22,15 +20,18 @@ from gridpost.assembly.network import (
     NetworkFiles,
     NetworkPlan,
     Party,
+    Placed,
     read_network,
     write_network,
 )
 from gridpost.core.refusal import Refusal
-from gridpost.demo import figures
+from gridpost.demo import display
 from gridpost.demo.channels import AmqpChannel, FolderChannel
 from gridpost.demo.enrolment import enrol_all
 from gridpost.demo.exchange import Delivery, Exchange, by_channel
-from gridpost.demo.processes import Components
+from gridpost.demo.figures import STEPS, Figures, what_is_missing
+from gridpost.demo.further import Further
+from gridpost.demo.processes import Components, check
 from gridpost.demo.result import DemoResult
 
 PARTIES = tuple(
@@ -47,42 +48,53 @@ PARTIES = tuple(
         ("WESTEX", "Westex Power Exchange", True),
     )
 )
-SHOWN = 40
-"""Rows of the closing table; more documents than that are summed up."""
+
+_Exchanged = tuple[list[Delivery], list[str]]
+"""Documents, and why some of them were not received."""
 
 
-def run_demo(
-    *, once: bool, messages: int, home: Path | None, console: Console, pipeline: bool = True
-) -> DemoResult:
-    if home is not None:
-        return asyncio.run(_Demo(home, messages, console, pipeline).run(once))
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What was asked for on the command line."""
+
+    once: bool = False
+    messages: int = 1
+    home: Path | None = None
+    pipeline: bool = True
+    further: bool = True
+
+
+def run_demo(plan: DemoPlan, console: Console) -> DemoResult:
+    if plan.home is not None:
+        return asyncio.run(_Demo(plan, plan.home, console).run())
     with tempfile.TemporaryDirectory(prefix="gridpost-demo-") as folder:
-        made = _Demo(Path(folder) / "network", messages, console, pipeline)
-        return asyncio.run(made.run(once))
+        return asyncio.run(_Demo(plan, Path(folder) / "network", console).run())
 
 
 class _Demo:
-    def __init__(self, home: Path, messages: int, console: Console, pipeline: bool) -> None:
+    def __init__(self, plan: DemoPlan, home: Path, console: Console) -> None:
+        self._plan = plan
         self._home = home
-        self._messages = messages
         self._console = console
-        self._pipeline = pipeline
+        self._started = time.monotonic()
+        self._left_out: dict[str, str] = {}
 
-    async def run(self, once: bool) -> DemoResult:
-        started = time.monotonic()
+    async def run(self) -> DemoResult:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         files = await asyncio.to_thread(self._network)
         components = Components(files)
+        figures = await self._figures(files)
+        further = Further(files, _free_port) if self._plan.further else None
         # What the registration says is for the log; the screen belongs to the demonstration.
         log = files.folder / "log" / "demo.log"
         log.parent.mkdir(mode=0o700, exist_ok=True)
         with log.open("a", encoding="utf-8") as stream:
             log_to(stream, "demo")
             try:
-                work = asyncio.create_task(self._show(components, started))
+                work = asyncio.create_task(self._show(components, further, figures))
                 await _first(work, stop)
                 if not work.done():
                     work.cancel()
@@ -90,15 +102,20 @@ class _Demo:
                         await work
                     raise SystemExit(130)
                 result = await work
-                if not once and not stop.is_set():
-                    await self._stay(components, stop)
+                if not self._plan.once and not stop.is_set():
+                    await self._stay(components, further, stop)
                 return result
             except BaseExceptionGroup as group:
                 # The first failure says what is wrong; the others follow from it.
                 raise _leaf(group) from None
             finally:
                 self._console.print("Stopping …")
-                await components.stop()
+                stopping = [components.stop()]
+                if further is not None:
+                    stopping.append(further.stop())
+                if figures is not None:
+                    stopping.append(figures.stop())
+                await asyncio.gather(*stopping)
 
     def _network(self) -> NetworkFiles:
         if (self._home / "network.json").exists():
@@ -108,76 +125,86 @@ class _Demo:
         plan = NetworkPlan(PARTIES, ports=_free_port, synchronisation="1s")
         return write_network(self._home, plan, SystemClock().now())
 
-    async def _show(self, components: Components, started: float) -> DemoResult:
+    async def _figures(self, files: NetworkFiles) -> Figures | None:
+        """Spark starts first: it takes longest, and is needed last."""
+        if not self._plan.pipeline:
+            self._left_out["pipeline"] = "--no-pipeline was given"
+            return None
+        missing = await asyncio.to_thread(what_is_missing)
+        if missing:
+            self._left_out["pipeline"] = missing
+            return None
+        figures = Figures(files)
+        await figures.start()
+        return figures
+
+    async def _show(
+        self, components: Components, further: Further | None, figures: Figures | None
+    ) -> DemoResult:
+        files = components.files
+        parts = None
+        with display.progress(self._console) as shown:
+            async with asyncio.TaskGroup() as group:
+                if further is not None:
+                    parts = group.create_task(
+                        further.show(SystemClock().now(), lambda *line: display.stage(shown, *line))
+                    )
+                deliveries, reasons = await self._exchange(components, shown)
+                seconds = round(time.monotonic() - self._started, 3)
+        check([*components.all, *(further.processes if further is not None else ())])
+        if further is None:
+            self._left_out |= dict.fromkeys(("capacity", "bus", "node"), "--no-further was given")
+        else:
+            self._left_out |= further.left_out
+        journals = [*files.components, *(further.journals if further is not None else ())]
+        result = self._sum_up(deliveries, reasons, seconds)
+        result = replace(result, parts=parts.result() if parts is not None else {})
+        display.further(self._console, result.parts, self._left_out)
+        if figures is not None:
+            result = await self._read_journals(result, figures, journals)
+        return replace(
+            result,
+            left_out=self._left_out,
+            total_seconds=round(time.monotonic() - self._started, 3),
+        )
+
+    async def _exchange(self, components: Components, shown: Progress) -> _Exchanged:
         files = components.files
         others = len(files.components) - 1
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description:<32}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[last]}"),
-            console=self._console,
-            transient=False,
-        ) as progress:
+        done = display.stage(shown, "component-directory starts", 1)
+        await components.directory.start()
+        done(files.directory.code)
+        await enrol_all(files, display.stage(shown, "components register", others))
+        await components.start_others(display.stage(shown, "components start", others))
+        async with Exchange(files) as exchange:
+            await exchange.find_ways(
+                display.stage(shown, "connectivity tests", len(exchange.pairs))
+            )
+            count = exchange.count(self._plan.messages)
+            done = display.stage(shown, "documents delivered", count)
+            deliveries = await exchange.run(
+                self._plan.messages, lambda d: done(f"{d.sender} -> {d.receiver} {d.status}")
+            )
+            reasons = [
+                f"{d.message_id} from {d.sender} to {d.receiver}: {await exchange.explain(d)}"
+                for d in deliveries
+                if d.status != "RECEIVED"
+            ]
+        return deliveries, reasons
 
-            def stage(name: str, total: int) -> _Stage:
-                return _Stage(progress, name, total)
-
-            step = stage("component-directory starts", 1)
-            await components.directory.start()
-            step.done(files.directory.code)
-            step = stage("components register", others)
-            await enrol_all(files, step.done)
-            step = stage("components start", others)
-            await components.start_others(step.done)
-            async with Exchange(files) as exchange:
-                step = stage("connectivity tests", len(exchange.pairs))
-                await exchange.find_ways(step.done)
-                step = stage("documents delivered", exchange.count(self._messages))
-                deliveries = await exchange.run(
-                    self._messages, lambda d: step.done(f"{d.sender} -> {d.receiver} {d.status}")
-                )
-                reasons = [
-                    f"{d.message_id} from {d.sender} to {d.receiver}: {await exchange.explain(d)}"
-                    for d in deliveries
-                    if d.status != "RECEIVED"
-                ]
-        components.check()
-        seconds = round(time.monotonic() - started, 3)
-        result = self._sum_up(deliveries, reasons, seconds)
-        return replace(result, key_figures=await self._figures(files)) if self._pipeline else result
-
-    async def _figures(self, files: NetworkFiles) -> dict[str, Any] | None:
+    async def _read_journals(
+        self, result: DemoResult, figures: Figures, journals: list[Placed]
+    ) -> DemoResult:
         """What the journals of all components say of the same exchange."""
-        missing = await asyncio.to_thread(figures.what_is_missing)
-        if missing:
-            self._console.print(f"No key figures: {missing}.")
-            return None
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description:<32}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[last]}"),
-            console=self._console,
-        ) as progress:
-            step = _Stage(progress, "key figures from all journals", len(figures.STEPS))
-            found = await figures.make_figures(files, step.done)
-        table = Table(title="Key figures", title_justify="left", show_header=False)
-        for name, value in found.items():
-            told = value
-            if isinstance(value, dict):
-                told = ", ".join(f"{count} {what}" for what, count in value.items())
-            table.add_row(name.replace("_", " "), str(told))
-        self._console.print(table)
-        return found
+        with display.progress(self._console) as shown:
+            done = display.stage(shown, "key figures from all journals", len(STEPS))
+            found = await figures.make(journals, done)
+        display.key_figures(self._console, found)
+        return replace(result, key_figures=found)
 
     def _sum_up(self, deliveries: list[Delivery], reasons: list[str], seconds: float) -> DemoResult:
         say = self._console.print
-        say(_table(deliveries[:SHOWN]))
-        if len(deliveries) > SHOWN:
-            say(f"and {len(deliveries) - SHOWN} more")
+        display.delivered(self._console, deliveries)
         for reason in reasons:
             say(reason)
         received = sum(d.status == "RECEIVED" for d in deliveries)
@@ -195,7 +222,9 @@ class _Demo:
             seconds=seconds,
         )
 
-    async def _stay(self, components: Components, stop: asyncio.Event) -> None:
+    async def _stay(
+        self, components: Components, further: Further | None, stop: asyncio.Event
+    ) -> None:
         """Until Ctrl-C, or until a component ends by itself."""
         self._console.print(f"The network stays up; logs are in {components.files.folder / 'log'}.")
         first, second = components.files.endpoints[:2]
@@ -214,42 +243,13 @@ class _Demo:
                 soft_wrap=True,
             )
         self._console.print("Ctrl-C stops it.")
-        ends = [asyncio.create_task(process.ended.wait()) for process in components.all]
+        processes = [*components.all, *(further.processes if further is not None else ())]
+        ends = [asyncio.create_task(process.ended.wait()) for process in processes]
         waiting = asyncio.create_task(stop.wait())
         await asyncio.wait([waiting, *ends], return_when=asyncio.FIRST_COMPLETED)
         for task in (waiting, *ends):
             task.cancel()
-        components.check()
-
-
-class _Stage:
-    """One line of the progress display."""
-
-    def __init__(self, progress: Progress, name: str, total: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task(name, total=total, last="")
-
-    def done(self, what: str) -> None:
-        self._progress.update(self._task, advance=1, last=what)
-
-
-def _table(deliveries: list[Delivery]) -> Table:
-    table = Table(title="What was delivered", title_justify="left")
-    for heading in ("channel", "from", "to", "route", "status"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("ms", justify="right")
-    table.add_column("proof")
-    for d in sorted(deliveries, key=lambda d: (d.channel, d.sender, d.receiver)):
-        table.add_row(
-            d.channel,
-            d.sender,
-            d.receiver,
-            d.route.replace("INDIRECT:", "via "),
-            d.status,
-            f"{d.milliseconds:.0f}",
-            "verified" if d.proven else "missing",
-        )
-    return table
+        check(processes)
 
 
 async def _first(work: asyncio.Task[DemoResult], stop: asyncio.Event) -> None:
