@@ -255,7 +255,10 @@ async def test_export_backup_and_restore_know_the_ledger(rabbit, tmp_path):
             port = site.running.operations_port
             health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
             assert "reconcile" in health["restored"]["missing"]
-    async with capacity_service(rabbit, tmp_path / "restored", host) as site, site.client() as client:
+    async with (
+        capacity_service(rabbit, tmp_path / "restored", host) as site,
+        site.client() as client,
+    ):
         assert (await client.allocate([wanted(900)])).confirmed == 900
 
 
