@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from gridpost.core.allocation import Grant, Outcome
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book, Market, Offer, Status, Trigger
-from gridpost.core.journal import Identity
+from gridpost.core.journal import Identity, JournalRow
 from gridpost.core.ports import Journal
 
 T = TypeVar("T")
@@ -59,6 +59,10 @@ class CapacityUnit(Protocol):
 
     @property
     def journal(self) -> Journal: ...
+
+    def note(self, row: JournalRow) -> None:
+        """Into the journal, with everything else this work notes, when it ends."""
+        ...
 
     @property
     def run(self) -> int:

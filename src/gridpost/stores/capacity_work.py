@@ -18,6 +18,7 @@ from gridpost.core.allocation import Grant, Outcome, apply
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book, Offer, Status, Trigger
 from gridpost.core.capacity_ledger import Entry, Request
+from gridpost.core.journal import JournalRow
 from gridpost.core.market_time import Period
 from gridpost.stores.values import from_microseconds, read_json, to_microseconds, write_json
 
@@ -109,11 +110,21 @@ class Line:
 class CapacityWork(ABC):
     """core.capacity_ledger.CapacityUnit but for its journal."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_rows", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._rows: list[JournalRow] = []
         state.commit += 1
+
+    def done(self) -> None:
+        """At the end of the work: what it noted goes into the journal, in one statement."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._journal_all(rows)
+
+    @abstractmethod
+    def _journal_all(self, rows: Sequence[JournalRow]) -> None: ...
 
     @abstractmethod
     def _append(self, lines: Sequence[Line]) -> list[int]:
@@ -191,6 +202,9 @@ class CapacityWork(ABC):
         self._state.dirty = True
         self.book.set_status(border, interconnector, status)
 
+    def note(self, row: JournalRow) -> None:
+        self._rows.append(row)
+
     def login(self, user: str, arguments: str, at: datetime) -> None:
         self._one(at, "login", actor=user, text=arguments)
 
@@ -226,6 +240,16 @@ class CapacityWork(ABC):
 
     def _one(self, at: datetime, kind: str, **columns: Any) -> None:
         self._append([Line(self._state.commit, to_microseconds(at), kind, **columns)])
+
+
+W = TypeVar("W", bound=CapacityWork)
+
+
+def worked(unit: W, work: Callable[[W], T]) -> T:
+    """The result of a work, when everything that it noted is written too."""
+    result = work(unit)
+    unit.done()
+    return result
 
 
 def to_allocation(row: Sequence[Any]) -> Allocation:

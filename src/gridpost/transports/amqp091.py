@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import aio_pika
-from aiormq import exceptions
+from aiormq import exceptions, spec
 
 from gridpost.core.amqp091 import (
     Incoming,
@@ -60,6 +60,7 @@ _LOOK: Final = 0.01
 _LOOK_EVERY: Final = 32
 _GOODBYE: Final = 2.0
 _PERSISTENT: Final = 2
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def _refusal(error: BaseException, what: str) -> Refusal:
@@ -86,9 +87,9 @@ def _refusing(what: str) -> Iterator[None]:
         raise _refusal(error, what) from error
 
 
-def _to_library(body: bytes, properties: Properties) -> aio_pika.Message:
-    return aio_pika.Message(
-        body,
+def _to_library(properties: Properties, message_id: str | None) -> spec.Basic.Properties:
+    expiration = properties.expiration
+    return spec.Basic.Properties(
         headers=dict(properties.headers),
         content_type=properties.content_type,
         content_encoding=properties.content_encoding,
@@ -96,10 +97,10 @@ def _to_library(body: bytes, properties: Properties) -> aio_pika.Message:
         priority=properties.priority,
         correlation_id=properties.correlation_id,
         reply_to=properties.reply_to,
-        expiration=properties.expiration,
-        message_id=properties.message_id,
+        expiration=None if expiration is None else str(expiration // _MILLISECOND),
+        message_id=message_id,
         timestamp=properties.timestamp,
-        type=properties.type,
+        message_type=properties.type,
         user_id=properties.user_id,
         app_id=properties.app_id,
     )
@@ -160,17 +161,15 @@ class Amqp091Channel:
         routing_key: str = "",
         mandatory: bool = True,
     ) -> None:
-        message = _to_library(body, properties)
         self._published += 1
-        if self._confirms:
-            # The library joins a returned message to its publication by this id: it must be unique.
-            message.message_id = properties.message_id or uuid4().hex
+        # The library joins a returned message to its publication by this id: it must be unique.
+        message_id = properties.message_id or (uuid4().hex if self._confirms else None)
         with _refusing(f"publishing to '{routing_key or exchange}'"):
             await self._under.basic_publish(
                 body,
                 exchange=exchange,
                 routing_key=routing_key,
-                properties=message.properties,
+                properties=_to_library(properties, message_id),
                 mandatory=mandatory,
                 # Without confirms the socket gives the pace: looking at it now and then is enough.
                 wait=self._confirms or self._published % _LOOK_EVERY == 0,

@@ -189,7 +189,7 @@ class Administration:
             answer = desk.allocate(unit, names, request, orders, party, now, window)
             made = sum(outcome.success for outcome in answer.outcomes)
             text = f"{made} of {len(orders)} allocated"
-            unit.journal.append(AdministrationRow(now, party.name, event.value, group, after=text))
+            unit.note(AdministrationRow(now, party.name, event.value, group, after=text))
             return answer
 
         answer = await service.ledger.run(work)

@@ -52,9 +52,7 @@ def allocate(
         outcomes[grant.number] = replace(
             outcomes[grant.number], allocation_id=allocation.allocation_id
         )
-        unit.journal.append(
-            _allocation_row(grant.place.border.name, grant.order, request, allocation)
-        )
+        unit.note(_allocation_row(grant.place.border.name, grant.order, request, allocation))
     if request.correlation_id:
         unit.keep_outcome(request.user, request.correlation_id, now, outcomes)
     notices: list[Notice] = []
@@ -83,7 +81,7 @@ def publish(
         place = unit.book.market.place(offer.out_area, offer.in_area)
         if place is not None:
             touched.setdefault(place.pool, set()).add(offer.start)
-    unit.journal.append(
+    unit.note(
         AdministrationRow(now, actor, event.value, ", ".join(touched), after=str(len(offers)))
     )
     if event is Trigger.ADJUST_CAPACITY:
@@ -108,7 +106,7 @@ def set_status(
     halted = [pool for pool in pools if pool.status is Status.HALT]
     unit.set_status(border, interconnector, status, actor, now)
     target = f"{border} {interconnector}".strip()
-    unit.journal.append(AdministrationRow(now, actor, status.value, target, reason=reason))
+    unit.note(AdministrationRow(now, actor, status.value, target, reason=reason))
     if status is Status.HALT:
         return []
     days = {pool.name: set(unit.book.open_days(pool, now)) for pool in halted}
@@ -196,14 +194,14 @@ def _atc_notices(
         notice = AtcNotice(border, out_area, in_area, day, clock.start_of(day), event, values)
         notices.append(notice)
         number = unit.next_broadcast_id()
-        unit.journal.append(
+        unit.note(
             BroadcastRow(
                 now, number, names.atc(border), event.value, out_area, in_area, len(values),
                 border=border, day=day.isoformat(), run=unit.run,
             )
         )  # fmt: skip
         for period, quantity in values:
-            unit.journal.append(
+            unit.note(
                 AtcRow(
                     now, border, out_area, in_area, day.isoformat(), period.start, period.end,
                     quantity, pool.offered[direction].get(period.start, 0),
@@ -230,7 +228,7 @@ def _allocation_notices(
     for (group, out_area, in_area), same in together.items():
         number = unit.next_sequence_id(group)
         notices.append(AllocationNotice(group, out_area, in_area, event, number, tuple(same)))
-        unit.journal.append(
+        unit.note(
             BroadcastRow(
                 now, unit.next_broadcast_id(), names.allocation(group), event.value, out_area, in_area,
                 len(same), balancing_group=group, sequence_id=number, run=unit.run,

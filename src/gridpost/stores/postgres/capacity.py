@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gridpost.core.capacity import Book, Market
 from gridpost.core.capacity_ledger import KEEP_BEHIND
 from gridpost.core.journal import Identity
-from gridpost.stores.capacity_work import Bookkeeping, State
+from gridpost.stores.capacity_work import Bookkeeping, State, worked
 from gridpost.stores.postgres.capacity_schema import CAPACITY
 from gridpost.stores.postgres.capacity_unit import (
     PostgresCapacityReader,
@@ -83,7 +83,9 @@ class _Committer(Committer):
         work = job.work
 
         def on_the_book(transaction: Transaction) -> Any:
-            return self.books.alone(lambda state: work(PostgresCapacityUnit(transaction, state)))
+            return self.books.alone(
+                lambda state: worked(PostgresCapacityUnit(transaction, state), work)
+            )
 
         with self.books.undoing(lambda: job.error is not None, lambda: self.rebuild(connection)):
             job.work = on_the_book

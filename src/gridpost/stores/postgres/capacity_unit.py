@@ -8,6 +8,7 @@ from datetime import datetime
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book
 from gridpost.core.capacity_ledger import Entry
+from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
 from gridpost.stores.capacity_work import CapacityWork, Line, State, to_allocation, to_entry
 from gridpost.stores.postgres.session import Connection
@@ -65,6 +66,9 @@ class PostgresCapacityUnit(CapacityWork):
         super().__init__(state)
         self.connection = transaction.connection
         self.journal = transaction.journal
+
+    def _journal_all(self, rows: Sequence[JournalRow]) -> None:
+        self.journal.append_all(rows)
 
     def _append(self, lines: Sequence[Line]) -> list[int]:
         if not lines:

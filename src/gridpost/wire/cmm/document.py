@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from lxml import etree
@@ -66,6 +67,11 @@ def schema() -> Schema:
 # -- writing
 
 
+# Periods of a market are few, and named again and again.
+_KNOWN_TIMES = 4096
+
+
+@lru_cache(_KNOWN_TIMES)
 def _time(at: datetime) -> str:
     return Instant.of(at).text
 
@@ -194,7 +200,12 @@ def _allocation_data_ntf(message: AllocationDataNtf) -> str:
 
 
 def _at(element: etree._Element, name: str) -> datetime:
-    return Instant.parse(element.attrib[name].strip()).at
+    return _moment(element.attrib[name])
+
+
+@lru_cache(_KNOWN_TIMES)
+def _moment(text: str) -> datetime:
+    return Instant.parse(text.strip()).at
 
 
 def _text(element: etree._Element, name: str) -> str:

@@ -22,7 +22,7 @@ from gridpost.core.capacity import Book, Market
 from gridpost.core.capacity_ledger import KEEP_BEHIND
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.capacity_work import Bookkeeping, State
+from gridpost.stores.capacity_work import Bookkeeping, State, worked
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies
 from gridpost.stores.sqlite.capacity.schema import MIGRATIONS
@@ -64,7 +64,7 @@ class _Committer(Committer):
         work = job.work
         with self.books.undoing(lambda: job.error is not None, self._rebuild):
             job.work = lambda _: self.books.alone(
-                lambda state: work(SqliteCapacityUnit(self._connection, state))
+                lambda state: worked(SqliteCapacityUnit(self._connection, state), work)
             )
             super()._execute(job)
 

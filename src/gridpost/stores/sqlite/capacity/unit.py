@@ -9,6 +9,7 @@ from datetime import datetime
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book
 from gridpost.core.capacity_ledger import Entry
+from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
 from gridpost.stores.capacity_work import CapacityWork, Line, State, to_allocation, to_entry
 from gridpost.stores.sqlite.journal import SqliteJournal
@@ -57,6 +58,9 @@ class SqliteCapacityUnit(CapacityWork):
         super().__init__(state)
         self._connection = connection
         self.journal = SqliteJournal(connection)
+
+    def _journal_all(self, rows: Sequence[JournalRow]) -> None:
+        self.journal.append_all(rows)
 
     def _append(self, lines: Sequence[Line]) -> list[int]:
         numbers = []
