@@ -10,22 +10,42 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.bus_bridge import MadesBridge
 from gridpost.assembly.bus_configuration import BusConfiguration, read_bus_configuration
+from gridpost.assembly.bus_parts import (
+    FolderClaims,
+    callback,
+    caller,
+    forwarder,
+    sources,
+    subscribers,
+    web_post,
+    web_services,
+)
+from gridpost.assembly.bus_security import SoapSecurity
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.door import WebDoor
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.reference import register_reference
 from gridpost.services.bus.service import BusService
+from gridpost.services.bus.sources import SourceReader
+from gridpost.services.bus.tables import TableBox
 from gridpost.services.operations.app import operations_app
 from gridpost.stores.sqlite.bus import SqliteBusLedger
 from gridpost.transports.amqp091 import Amqp091Keeper
 from gridpost.transports.loopback import serve_loopback
 
+if TYPE_CHECKING:
+    from gridpost.stores.postgres.bus import PostgresBusLedger
+
+AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 log = structlog.get_logger(__name__)
 
 
@@ -35,8 +55,18 @@ class RunningBus:
 
     operations_port: int
     service: BusService
-    ledger: SqliteBusLedger
+    ledger: AnyLedger
     keeper: Amqp091Keeper
+    web_port: int = 0
+
+
+def open_ledger(configuration: BusConfiguration) -> AnyLedger:
+    if configuration.postgres is None:
+        return SqliteBusLedger.open(configuration.home / "store", configuration.code)
+    # The driver is there with gridpost[postgres] only.
+    from gridpost.stores.postgres.bus import PostgresBusLedger
+
+    return PostgresBusLedger.open(configuration.postgres.settings(), configuration.code)
 
 
 @asynccontextmanager
@@ -47,11 +77,33 @@ async def running_bus(
     clock = clock or SystemClock()
     settings = configuration.settings()
     async with AsyncExitStack() as stack:
-        ledger = await asyncio.to_thread(
-            SqliteBusLedger.open, configuration.home / "store", configuration.code
-        )
+        ledger = await asyncio.to_thread(open_ledger, configuration)
         stack.push_async_callback(ledger.close)
-        service = BusService(settings, ledger, clock, BusMetrics(CollectorRegistry()))
+        post = web_post(configuration)
+        stack.push_async_callback(post.close)
+        security = None
+        if configuration.web is not None:
+            security = SoapSecurity(configuration.web.security, clock)
+        calls = caller(post, security)
+        service = BusService(
+            settings, ledger, clock, BusMetrics(CollectorRegistry()), web=callback(calls)
+        )
+        door = WebDoor(service)
+        bridge = None
+        if configuration.mades is not None:
+            bridge = MadesBridge(configuration.mades, service, door)
+            stack.push_async_callback(bridge.close)
+        service.forwarder = forwarder(configuration, service, calls, bridge)
+
+        def table(name: str) -> TableBox:
+            return TableBox(ledger, name)
+
+        service.subscribers = subscribers(configuration, post, calls, table)
+        if configuration.claims is not None:
+            section = configuration.claims
+            service.post.claims = FolderClaims(
+                section.folder, section.above, configuration.limits.message_bytes
+            )
         if configuration.reference_handlers:
             register_reference(service.handlers, clock.now)
         for name in configuration.handlers:
@@ -59,8 +111,12 @@ async def running_bus(
         keeper = Amqp091Keeper(
             configuration.rabbitmq.client(), service.connected, purpose="bus", lost=service.lost
         )
-        working = asyncio.create_task(service.run())
-        stack.push_async_callback(_ended, working)
+        duties = [service.run]
+        duties += [SourceReader(source, door).run for source in sources(configuration, table)]
+        if bridge is not None:
+            duties.append(bridge.run)
+        for duty in duties:
+            stack.push_async_callback(_ended, asyncio.create_task(duty()))
         stack.push_async_callback(keeper.close)
         stack.push_async_callback(service.pause)
         await keeper.start()
@@ -70,14 +126,17 @@ async def running_bus(
                     service.health,
                     service.metrics.registry,
                     service.measure,
-                    {"interface": service.interface},
+                    {"interface": service.interface, "instances": service.living},
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
             )
         )
-        log.info("serving", operations_port=port, instance=service.instance)
-        yield RunningBus(port, service, ledger, keeper)
+        web_port = await stack.enter_async_context(
+            web_services(configuration, service, door, security)
+        )
+        log.info("serving", operations_port=port, web_port=web_port, instance=service.instance)
+        yield RunningBus(port, service, ledger, keeper, web_port)
         log.info("stopping")
 
 

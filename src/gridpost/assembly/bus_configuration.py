@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from lxml import etree
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from gridpost.assembly.bus_links import (
+    MIB,
+    CallingSection,
+    ClaimsSection,
+    MadesSection,
+    Name,
+    RouteSection,
+    SourceSection,
+    SubscriberSection,
+    WebSection,
+)
 from gridpost.assembly.configuration import Configuration, Period, Port, read_configuration
 from gridpost.assembly.directory_configuration import is_loopback
+from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.envelope_exchange import Guard
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.settings import BusSettings, Names, NounRules, Sla
@@ -20,9 +32,10 @@ from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
 from gridpost.wire.envelope import Reading
 from gridpost.wire.xml import Schema, XmlLimits
 
-MIB = 1024 * 1024
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,60}$")]
 Count = Annotated[int, Field(ge=1)]
+
+M = TypeVar("M", bound=BaseModel)
+_FOLDER = "folder:"
 
 # Classes of the CIM that people use as nouns by mistake (61968-100 cl. 7).
 _CLASSES = frozenset(
@@ -66,11 +79,15 @@ class NounSection(_Section):
     xsd: Path | None = None
     """Without one, payloads are passed on unlooked at."""
     journal_content: bool = False
+    typed: bool = False
+    """Serve the strongly typed web services of Annex C; the XSD must be named like the noun."""
 
     @model_validator(mode="after")
     def _no_class(self) -> NounSection:
         if self.name in _CLASSES:
             raise ValueError(f"'{self.name}' is a class of the CIM; a noun is another word")
+        if self.typed and (self.xsd is None or self.xsd.stem != self.name):
+            raise ValueError(f"typed services need xsd = {self.name}.xsd")
         return self
 
 
@@ -138,6 +155,35 @@ class BusConfiguration(Configuration):
     guard: GuardSection = GuardSection()
     limits: BusLimitsSection = BusLimitsSection()
     operations: BusOperationsSection = BusOperationsSection()
+    store: Literal["sqlite", "postgres"] = "sqlite"
+    postgres: PostgresSection | None = None
+    web: WebSection | None = None
+    """Web services, generic, typed and REST; without this section there are none."""
+    calling: CallingSection = CallingSection()
+    proxy: bool = True
+    """Requests by web services that nobody serves here go to the queue of their name, and back."""
+    routes: tuple[RouteSection, ...] = ()
+    subscribers: tuple[SubscriberSection, ...] = ()
+    sources: tuple[SourceSection, ...] = ()
+    claims: ClaimsSection | None = None
+    mades: MadesSection | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BusConfiguration:
+        if (self.store == "postgres") != (self.postgres is not None):
+            raise ValueError('store = "postgres" and the section postgres go together')
+        names = [s.name for s in self.subscribers] + [s.name for s in self.sources]
+        if len(set(names)) != len(names):
+            raise ValueError("two subscribers or sources have the same name")
+        for source in self.sources:
+            if source.context not in self.contexts:
+                raise ValueError(f"the context of source {source.name} is not one of this bus")
+        if (
+            any(t.to.startswith("mades:") for r in self.routes for t in r.targets)
+            and not self.mades
+        ):
+            raise ValueError("a route leads to mades:, and there is no section mades")
+        return self
 
     def settings(self) -> BusSettings:
         contexts = frozenset(self.contexts)
@@ -164,6 +210,7 @@ class BusConfiguration(Configuration):
             delivery_limit=self.limits.deliveries,
             remember=max(guard.nonces_kept, timedelta(days=1)) + guard.replay_window,
             max_bytes=self.limits.message_bytes,
+            retries=tuple(pause.total_seconds() for pause in self.calling.retries),
         )
 
 
@@ -186,20 +233,24 @@ def read_bus_configuration(file: Path) -> BusConfiguration:
     """Relative paths in the file count from its folder."""
     configuration = read_configuration(file, BusConfiguration)
     folder = file.resolve().parent
-    rabbitmq = configuration.rabbitmq
-    found = {
-        name: folder / path
-        for name in ("roots", "certificate", "key")
-        if (path := getattr(rabbitmq, name)) is not None
-    }
-    nouns = tuple(
-        noun if noun.xsd is None else noun.model_copy(update={"xsd": folder / noun.xsd})
-        for noun in configuration.nouns
-    )
-    return configuration.model_copy(
-        update={
-            "home": folder / configuration.home,
-            "rabbitmq": rabbitmq.model_copy(update=found),
-            "nouns": nouns,
-        }
-    )
+    postgres = configuration.postgres
+    found = _beside(configuration, folder)
+    return found.model_copy(update={"postgres": postgres and postgres.beside(folder)})
+
+
+def _beside(model: M, folder: Path) -> M:
+    """Every path of every section, and the places `folder:…`."""
+    update: dict[str, Any] = {}
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, Path):
+            update[name] = folder / value
+        elif isinstance(value, str) and name in ("to", "take") and value.startswith(_FOLDER):
+            update[name] = f"{_FOLDER}{folder / value.removeprefix(_FOLDER)}"
+        elif isinstance(value, BaseModel) and not isinstance(value, PostgresSection):
+            update[name] = _beside(value, folder)
+        elif isinstance(value, tuple):
+            update[name] = tuple(
+                _beside(v, folder) if isinstance(v, BaseModel) else v for v in value
+            )
+    return model.model_copy(update=update)

@@ -38,6 +38,7 @@ from gridpost.core.channels import Receiving, meet
 from gridpost.core.own_entry import change
 from gridpost.core.refusal import Refusal, Rule
 
+BUS = "bus"
 CAPACITY = "capacity"
 _Component = BrokerConfiguration | DirectoryConfiguration | EndpointConfiguration
 
@@ -229,6 +230,14 @@ def _capacity(file: Path) -> Checked:
     return Checked(CAPACITY, configuration.code, warnings)
 
 
+def _bus(file: Path) -> Checked:
+    from gridpost.assembly.bus_check import bus_doubts
+    from gridpost.assembly.bus_configuration import read_bus_configuration
+
+    configuration = read_bus_configuration(file)
+    return Checked(BUS, configuration.code, bus_doubts(configuration))
+
+
 def _addresses(urls: Iterable[str]) -> list[str]:
     """503 cl. 10: a fully qualified domain name rather than an IP address."""
     found = []
@@ -244,6 +253,7 @@ def _addresses(urls: Iterable[str]) -> list[str]:
 CHECKS: MappingProxyType[str, Callable[[Path], Checked]] = MappingProxyType(
     {
         BROKER: _broker,
+        BUS: _bus,
         CAPACITY: _capacity,
         COMPONENT_DIRECTORY: _directory,
         ENDPOINT: _endpoint,

@@ -129,6 +129,15 @@ class Handled:
     posted: tuple[Posted, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """61968-100 cl. 6.15: a process that serves, when it was last seen and how much it has to do."""
+
+    name: str
+    seen: datetime
+    load: int
+
+
 class BusUnit(Transaction, Protocol):
     """One transaction."""
 
@@ -144,6 +153,16 @@ class BusUnit(Transaction, Protocol):
         posts: Sequence[Outgoing],
         at: datetime,
     ) -> tuple[Posted, ...]: ...
+
+    def expect(self, correlation: str, address: str, transport: str, at: datetime) -> None:
+        """A reply with this correlation comes from elsewhere and goes to `address` then."""
+        ...
+
+    def expected(self, correlation: str) -> tuple[str, str] | None:
+        """The address of whoever waits, and its transport's correlation."""
+        ...
+
+    def settled(self, correlation: str) -> None: ...
 
     def record(self, row: JournalRow) -> None: ...
 
@@ -163,6 +182,6 @@ class BusLedger(Protocol):
 
     async def forget(self, before: datetime) -> int: ...
 
-    async def alive(self, instance: str, at: datetime) -> None: ...
+    async def alive(self, instance: str, at: datetime, load: int) -> None: ...
 
-    async def instances(self, since: datetime) -> Sequence[tuple[str, datetime]]: ...
+    async def instances(self, since: datetime) -> Sequence[Instance]: ...

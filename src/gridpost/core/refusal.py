@@ -271,6 +271,10 @@ class Rule(Enum):
     )
     REQUEST_EXPIRED = _peer("61968-100 cl. 6.14")
     NO_REPLY = RuleText("61968-100 cl. 5.2.2", Code.INTERNAL_ERROR, Fault.PEER, retryable=True)
+    WEB_REFUSED = _peer("61968-100 cl. 5.2.2")
+    NOT_EXPECTED = _peer("61968-100 cl. 6.9")
+    BAD_SIGNATURE_OF_BODY = _peer("61968-100 cl. 9", Code.AUTHENTICATION_ERROR)
+    ADAPTER = RuleText("61968-100 cl. 5.3.5", Code.INTERNAL_ERROR, Fault.OPERATOR, retryable=True)
     SCHEMA_CHANGE = _operator("61968-100 cl. 10")
 
     # -- our own process

@@ -35,8 +35,8 @@ from gridpost.envelope import (
     encode,
     file_payload,
 )
+from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.handlers import Answer, Series
-from gridpost.services.bus.processing import Arrival
 from gridpost.services.bus.reference import CONTROLS, READINGS
 from gridpost.services.bus.service import BusService
 from gridpost.stores.sqlite.journal import SqliteJournal

@@ -115,3 +115,16 @@ def answers(returned: object, verb: Verb) -> list[Answer]:
 
 def succeeded(found: list[Answer]) -> bool:
     return not any(answer.reply.result is Result.FAILED for answer in found)
+
+
+def joined(found: list[Answer]) -> list[Answer]:
+    """A series as the one answer that a synchronous exchange has room for."""
+    if len(found) < 2:
+        return found
+    errors = [error for answer in found for error in answer.reply.real_errors]
+    ids = [one for answer in found for one in answer.reply.ids]
+    content = [
+        part for answer in found if answer.payload is not None for part in answer.payload.content
+    ]
+    payload = Payload(content=tuple(content)) if content else None
+    return [Answer(complete(ids, errors), payload)]

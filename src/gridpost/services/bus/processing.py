@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import structlog
@@ -21,59 +22,34 @@ from gridpost.core.envelope import (
     EventMessage,
     FaultMessage,
     Header,
-    Operation,
-    Pair,
-    Payload,
-    Reply,
-    Request,
     RequestMessage,
     ResponseMessage,
-    Result,
     Verb,
     specific,
 )
 from gridpost.core.envelope_exchange import (
-    AddressKind,
     ReplyAddress,
-    Stamp,
+    complete,
     error_of,
     event_of,
     event_of_operations,
     failed,
     fault,
-    in_series,
-    prevailing,
-    response_to,
 )
 from gridpost.core.identifiers import clip
 from gridpost.core.journal import EnvelopeRow, RefusalRow
-from gridpost.core.operation_set import execute, replies
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Fault, Refusal, Rule
-from gridpost.services.bus.handlers import Answer, Handlers, Series, answers, succeeded
+from gridpost.services.bus.answering import Answering, Arrival, check_content
+from gridpost.services.bus.handlers import Answer, Handlers, answers, joined, succeeded
 from gridpost.services.bus.journalling import EnvelopeJournal, Known
+from gridpost.services.bus.operations import run_operations
 from gridpost.services.bus.settings import BusSettings
-from gridpost.wire.envelope import content, decode, encode
+from gridpost.wire.envelope import decode, encode
 
 log = structlog.get_logger(__name__)
 
 AnyPost = Posted | Outgoing
-_ELEMENTS = "elementOperation"
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """How an envelope came: its context by the place, and where its transport expects an answer."""
-
-    context: str
-    destination: str
-    reply_to: str = ""
-    """A reply address; empty: the transport has none."""
-    correlation: str = ""
-    deadline: float | None = None
-    """On the monotonic clock: after it, nothing is executed any more."""
-    synchronous: bool = False
-    """Is the answer given in the exchange in which the request came?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +71,7 @@ class Processor:
         self._ledger = ledger
         self._clock = clock
         self._journal = EnvelopeJournal(settings, clock)
+        self.answering = Answering(settings, clock, self._journal)
 
     def read(self, body: bytes) -> RequestMessage | ResponseMessage | EventMessage | FaultMessage:
         if len(body) > self._settings.max_bytes:
@@ -155,9 +132,9 @@ class Processor:
         if refusal.rule is Rule.REQUEST_EXPIRED or header.one_way:
             await self._note(refusal, arrival, header.message_id or "", rows)
             return Treated(dead=refusal)
-        response = self._response(header, Answer(failed(error_of(refusal))))
-        posts = self._posts(header, arrival, [response])
-        rows += self._went([response], posts, arrival)
+        response = self.answering.response(header, Answer(failed(error_of(refusal))))
+        posts = self.answering.posts(header, arrival, [response])
+        rows += self.answering.went([response], posts, arrival)
         await self._note(refusal, arrival, header.message_id or "", rows)
         return Treated(tuple(posts), None, posts[-1].body if posts else encode(response))
 
@@ -167,7 +144,7 @@ class Processor:
         header = request.header
         self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
         handler = self._handler(request)
-        self._check_content(header, request.payload)
+        check_content(self._settings, header, request.payload)
         if header.reply_address and not header.one_way:
             ReplyAddress.parse(header.reply_address)
         if header.context is None:
@@ -188,8 +165,12 @@ class Processor:
             if arrival.deadline is not None and time.monotonic() > arrival.deadline:
                 raise Refusal(Rule.REQUEST_EXPIRED, "the request waited longer than it may take")
             found, event = self._execute(handler, request, unit)
-            responses = [self._response(request.header, answer) for answer in found]
-            posts = [] if header.one_way else self._posts(request.header, arrival, responses)
+            if arrival.synchronous and not header.async_reply:
+                found = joined(found)
+            responses = [self.answering.response(request.header, answer) for answer in found]
+            posts = (
+                [] if header.one_way else self.answering.posts(request.header, arrival, responses)
+            )
             unit.record(
                 self._journal.came(
                     request,
@@ -202,10 +183,10 @@ class Processor:
                 )
             )
             if not header.one_way:
-                for row in self._went(responses, posts, arrival):
+                for row in self.answering.went(responses, posts, arrival):
                     unit.record(row)
             if event is not None:
-                posts.append(self._event_post(event, arrival.context))
+                posts.append(self.answering.event_post(event, arrival.context))
                 unit.record(self._journal.goes(event, posts[-1], arrival.context))
             for error in (e for answer in found for e in answer.reply.real_errors):
                 if header.one_way:
@@ -222,6 +203,18 @@ class Processor:
 
         return await self._ledger.run(work, sla.within.total_seconds())
 
+    def admit(self, message: RequestMessage, context: str) -> ResponseMessage | None:
+        """Of a request that is done later: the refusal that can be given at once, if there is one."""
+        try:
+            self._settings.guard.check(message.header, destination=context, now=self._clock.now())
+            if message.header.reply_address and not message.header.one_way:
+                ReplyAddress.parse(message.header.reply_address)
+            self._handler(message)
+            check_content(self._settings, message.header, message.payload)
+        except Refusal as refusal:
+            return self.answering.response(message.header, Answer(failed(error_of(refusal))))
+        return None
+
     def acknowledgement(self, body: bytes, arrival: Arrival) -> Outgoing | None:
         """61968-100 cl. 5.2.5: at once, when the reply itself comes later; None: no such request."""
         if not arrival.reply_to or b"AsyncReplyFlag" not in body:
@@ -234,9 +227,7 @@ class Processor:
             return None
         if message.header.one_way or message.header.reply_address == arrival.reply_to:
             return None
-        reply = in_series(Reply(Result.PARTIAL), last=None)
-        answer = self._response(message.header, Answer(reply))
-        return self._post(arrival.reply_to, answer, arrival)
+        return self.answering.post(arrival.reply_to, self.answering.in_progress(message), arrival)
 
     def _again(self, posted: Iterable[Posted]) -> Treated:
         found = tuple(posted)
@@ -248,32 +239,14 @@ class Processor:
         key = (header.verb, header.noun)
         handler = self._handlers.requests.get(key)
         if handler is None and key == (Verb.EXECUTE, OPERATION_SET_NOUN):
-            return self._operations
+            return lambda message, unit: run_operations(
+                message, unit, self._handlers, partial(check_content, self._settings)
+            )
         if handler is None:
             raise Refusal(
                 Rule.NOT_HANDLED, f"nobody serves '{header.verb} {clip(header.noun)}' here"
             )
         return handler
-
-    def _check_content(self, header: Header, payload: Payload | None) -> None:
-        """61968-100 cl. 6.7: by the noun's schema, where one is configured."""
-        if payload is None or payload.empty or payload.ids or payload.operation_set is not None:
-            return
-        rules = self._settings.nouns.get(header.noun)
-        if (payload.format or "XML") != "XML":
-            return
-        compressed = payload.compressed is not None
-        if not compressed and (rules is None or rules.schema is None):
-            return
-        parts = content(payload, limits=self._settings.reading.limits)
-        for part in parts:
-            if part.local_name != header.noun:
-                raise Refusal(
-                    Rule.ENVELOPE_NOUN,
-                    f"the payload is a {clip(part.local_name)}, and the noun {clip(header.noun)}",
-                )
-            if rules is not None and rules.schema is not None:
-                rules.schema.validate(part.element)
 
     def _execute(
         self,
@@ -292,7 +265,7 @@ class Processor:
             broken = Refusal(Rule.INTERNAL, "the service could not do this", repr(error))
             log.exception("a handler failed", refusal=broken.id, noun=request.header.noun)
             return [Answer(failed(error_of(broken)))], None
-        event = event_of(request, self._stamp())
+        event = event_of(request, self.answering.stamp())
         if event is not None and event.payload and event.payload.operation_set is not None:
             good = {
                 error.operation_id
@@ -306,40 +279,6 @@ class Processor:
             unit.back(mark)
             return found, None
         return found, event
-
-    def _operations(self, request: RequestMessage, unit: BusUnit) -> object:
-        """Each operation by the handler of its verb and noun."""
-        operations = request.payload.operation_set if request.payload is not None else None
-        if operations is None:
-            raise Refusal(Rule.OPERATION_SET, "there is no OperationSet")
-
-        def apply(operation: Operation) -> list[object]:
-            noun, verb = operation.effective_noun, Verb(operation.verb or "")
-            handler = self._handlers.requests.get((verb, noun))
-            if handler is None:
-                raise Refusal(Rule.NOT_HANDLED, f"nobody serves '{verb} {clip(noun)}' here")
-            payload = Payload(() if operation.content is None else (operation.content,))
-            self._check_content(replace(request.header, noun=noun), payload)
-            header = replace(request.header, verb=verb, noun=noun)
-            # How a handler is told that only elements go: see `element_operation`.
-            options = (Pair(_ELEMENTS, "true"),) if operation.element_operation else ()
-            single = RequestMessage(header, Request(options=options), payload)
-            found = answers(handler(single, unit), verb)
-            errors = [e for answer in found for e in answer.reply.real_errors]
-            if errors:
-                raise Refusal(
-                    Rule.OPERATION_FAILED,
-                    errors[0].reason or errors[0].code,
-                    errors[0].details or "",
-                )
-            return [i for answer in found for i in answer.reply.ids]
-
-        outcomes = execute(operations, apply, unit)  # type: ignore[arg-type]
-        separate = _streaming(request)
-        found = replies(outcomes, separate=separate)
-        if not separate or len(found) == 1:
-            return Answer(found[0])
-        return Series(tuple(Answer(reply) for reply in found))
 
     # -- events (61968-100 cl. 6.8)
 
@@ -355,7 +294,7 @@ class Processor:
             listener = self._handlers.events.get((header.verb, header.noun))
             if listener is None:
                 return Treated()
-            self._check_content(header, message.payload)
+            check_content(self._settings, header, message.payload)
             event, digest, keys = message, hashlib.sha256(body).digest(), _keys(header)
 
             def work(unit: BusUnit) -> None:
@@ -382,6 +321,47 @@ class Processor:
             return await self._not_heard(broken, message, body, arrival)
         return Treated()
 
+    async def publish(self, body: bytes, arrival: Arrival) -> Treated:
+        """61968-100 Annex D, PublishEvent: stored first, then told to everybody who listens."""
+        message = None
+        try:
+            message = self.read(body)
+            if not isinstance(message, EventMessage):
+                raise Refusal(Rule.ENVELOPE_FORM, "only an EventMessage is published here")
+        except Refusal as refusal:
+            told = encode(fault(refusal))
+            return replace(await self._not_heard(refusal, message, body, arrival), response=told)
+        header = message.header
+        event, digest = message, hashlib.sha256(body).digest()
+        # Not the keys of an event that comes in: this bus may listen to what it publishes.
+        keys = [f"p:{key}" for key in _keys(header)]
+        try:
+            self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+            check_content(self._settings, header, message.payload)
+
+            def work(unit: BusUnit) -> tuple[Posted, ...]:
+                known = unit.handled(header.source or "", keys)
+                if known is not None:
+                    if known.digest != digest:
+                        raise Refusal(
+                            Rule.ENVELOPE_REPLAY, "another event came with this id before"
+                        )
+                    return known.posted
+                post = replace(self.answering.event_post(event, arrival.context), body=body)
+                unit.record(self._journal.came(event, body, arrival.context, arrival.destination))
+                unit.record(self._journal.goes(event, post, arrival.context))
+                return unit.remember(header.source or "", keys, digest, [post], self._clock.now())
+
+            posts = await self._ledger.run(work)
+            response = self.answering.response(header, Answer(complete()))
+            return Treated(posts, None, encode(response))
+        except Refusal as refusal:
+            if refusal.rule is Rule.BUSY:
+                raise
+            await self._not_heard(refusal, message, body, arrival)
+            response = self.answering.response(header, Answer(failed(error_of(refusal))))
+            return Treated(response=encode(response))
+
     async def _not_heard(
         self, refusal: Refusal, message: Known | None, body: bytes, arrival: Arrival
     ) -> Treated:
@@ -390,50 +370,6 @@ class Processor:
         )
         await self._note(refusal, arrival, rows=[row])
         return Treated(dead=refusal)
-
-    # -- what goes out
-
-    def _stamp(self) -> Stamp:
-        now = prevailing(self._clock.now(), self._settings.zone)
-        return Stamp(str(uuid4()), now, self._settings.name)
-
-    def _response(self, request: Header, answer: Answer) -> ResponseMessage:
-        return response_to(request, answer.reply, self._stamp(), answer.payload)
-
-    def _post(self, address: str, response: ResponseMessage, arrival: Arrival) -> Outgoing:
-        message_id = response.header.message_id or ""
-        return Outgoing(address, encode(response), message_id, arrival.correlation)
-
-    def _posts(
-        self, request: Header, arrival: Arrival, responses: Iterable[ResponseMessage]
-    ) -> list[Outgoing]:
-        # 61968-100 cl. 6.3.2: the transport's address for the transport, unless the reply comes later.
-        address = arrival.reply_to
-        if request.async_reply or not address:
-            address = request.reply_address or arrival.reply_to
-        if arrival.synchronous and not request.async_reply:
-            address = ""
-        elif not address:
-            return []
-        return [self._post(address, response, arrival) for response in responses]
-
-    def _went(
-        self, responses: Iterable[ResponseMessage], posts: Iterable[Outgoing], arrival: Arrival
-    ) -> list[EnvelopeRow]:
-        return [
-            self._journal.goes(response, post, arrival.context)
-            for response, post in zip(responses, posts, strict=False)
-        ]
-
-    def _event_post(self, event: EventMessage, context: str) -> Outgoing:
-        name = self._settings.names.destination(context, event.header.verb, event.header.noun)
-        return Outgoing(
-            str(ReplyAddress(AddressKind.TOPIC, name)),
-            encode(event),
-            event.header.message_id or "",
-            event.header.correlation_id or "",
-            reply=False,
-        )
 
     async def _note(
         self,
@@ -468,12 +404,6 @@ class Processor:
         await self._ledger.run(work)
 
 
-def element_operation(request: RequestMessage) -> bool:
-    """61968-100 cl. 6.10.1: only what the payload names goes; the object stays."""
-    options = request.request.options if request.request is not None else ()
-    return any(o.name == _ELEMENTS and o.value == "true" for o in options)
-
-
 def _keys(header: Header) -> list[str]:
     keys = []
     if header.message_id:
@@ -481,8 +411,3 @@ def _keys(header: Header) -> list[str]:
     if header.replay_detection is not None:
         keys.append(f"n:{header.replay_detection.nonce}")
     return keys
-
-
-def _streaming(request: RequestMessage) -> bool:
-    options = request.request.options if request.request is not None else ()
-    return any(o.name == "responseMode" and o.value == "Streaming" for o in options)

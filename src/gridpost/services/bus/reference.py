@@ -18,7 +18,7 @@ from gridpost.core.identifiers import clip
 from gridpost.core.instant import Instant
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.handlers import Answer, Handlers
-from gridpost.services.bus.processing import element_operation
+from gridpost.services.bus.operations import element_operation
 from gridpost.wire.envelope import Fragment, content, xml_payload
 from gridpost.wire.xml import parse
 

@@ -10,30 +10,28 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import structlog
 
-from gridpost.core.amqp091 import Channel, Incoming, Properties, RabbitConnection
-from gridpost.core.bus import BusLedger, Outgoing, Posted
-from gridpost.core.envelope import EVENT_VERBS, OPERATION_SET_NOUN, Verb
-from gridpost.core.envelope_exchange import AddressKind, ReplyAddress
+from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
+from gridpost.core.bus import BusLedger, Instance, Outgoing
+from gridpost.core.envelope import EVENT_VERBS, OPERATION_SET_NOUN, RequestMessage, Verb
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.answering import Arrival
+from gridpost.services.bus.forwarding import Forwarder
 from gridpost.services.bus.handlers import Handler, Handlers, Listener
 from gridpost.services.bus.metrics import BusMetrics
-from gridpost.services.bus.processing import AnyPost, Arrival, Processor, Treated
+from gridpost.services.bus.posting import CLAIM, Post, WebCall
+from gridpost.services.bus.processing import Processor, Treated
 from gridpost.services.bus.settings import BusSettings
+from gridpost.services.bus.subscribers import Subscriber
 
 log = structlog.get_logger(__name__)
-
-CONTENT_TYPE = "application/xml"
-_BATCH = 500
-_RETRY_SECONDS = 1.0
-WebCall = Callable[[str, bytes], Awaitable[None]]
-"""Hands an envelope to a web service; a Refusal that may be tried again is tried again."""
 
 
 class BusService:
@@ -57,14 +55,13 @@ class BusService:
         self.metrics = metrics
         self.processor = Processor(settings, self.handlers, ledger, clock)
         self.instance = f"{settings.name}@{socket.gethostname()}:{os.getpid()}"
-        self._web = web
+        self.forwarder: Forwarder | None = None
+        self.subscribers: tuple[Subscriber, ...] = ()
+        self.post = Post(settings, ledger, clock, web)
         self._step = step
-        self._publishing: Channel | None = None
         self._consuming: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sent: asyncio.Queue[int] = asyncio.Queue()
-        self._wake = asyncio.Event()
-        self._under_way: set[int] = set()
+        self._others: frozenset[str] = frozenset()
 
     def handles(self, verb: str, noun: str) -> Callable[[Handler], Handler]:
         """`@service.handles("get", "MeterReadings")` before a function of request and transaction."""
@@ -76,14 +73,18 @@ class BusService:
     # -- the connection
 
     async def connected(self, connection: RabbitConnection) -> None:
-        self._publishing = await connection.channel()
+        self.post.channel = await connection.channel()
         consuming = self._consuming = await connection.channel(confirms=False)
+        if self.forwarder is not None:
+            await self.forwarder.connected(consuming)
         for context in sorted(self.settings.contexts):
             await self._declare(consuming, context)
-        self._wake.set()
+            for subscriber in self.subscribers:
+                await self._subscribe(consuming, context, subscriber)
+        self.post.wake()
 
     def lost(self, refusal: Refusal) -> None:
-        self._publishing = self._consuming = None
+        self.post.channel = self._consuming = None
         log.warning("the bus has no broker", reason=refusal.message)
 
     async def pause(self) -> None:
@@ -92,6 +93,7 @@ class BusService:
             await self._consuming.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=30)
+        self.post.stop()
 
     async def _declare(self, channel: Channel, context: str) -> None:
         names = self.settings.names
@@ -101,6 +103,8 @@ class BusService:
         await channel.declare_queue(dead, arguments={"x-queue-type": self.settings.queue_type})
         await channel.bind(dead, dead)
         keys = set(self.handlers.requests) | set(self.handlers.events)
+        if self.forwarder is not None:
+            keys |= self.forwarder.keys()
         if any(verb in (Verb.CREATE, Verb.CHANGE, Verb.DELETE) for verb, _ in keys):
             keys.add((Verb.EXECUTE, OPERATION_SET_NOUN))
         for verb, noun in sorted(keys):
@@ -112,6 +116,33 @@ class BusService:
             await channel.consume(
                 queue, self._taker(channel, context, name, event), prefetch=self.settings.prefetch
             )
+
+    async def _subscribe(self, channel: Channel, context: str, subscriber: Subscriber) -> None:
+        """One queue for each: nobody waits for another, and one at a time keeps their order."""
+        names = self.settings.names
+        queue = f"{context}.SUBSCRIBER.{subscriber.name}"
+        arguments = {
+            "x-queue-type": self.settings.queue_type,
+            "x-dead-letter-exchange": names.dead_letters(context),
+        }
+        await channel.declare_queue(queue, arguments=arguments)
+        pattern = names.pattern(context, subscriber.verb, subscriber.noun)
+        await channel.bind(queue, names.exchange(context), pattern)
+
+        def take(incoming: Incoming) -> None:
+            task = asyncio.create_task(self._hand_on(channel, incoming, subscriber))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        await channel.consume(queue, take, prefetch=1)
+
+    async def _hand_on(self, channel: Channel, incoming: Incoming, to: Subscriber) -> None:
+        taken = await to.take(incoming.body)
+        if not channel.closed:
+            if taken:
+                await channel.ack(incoming.tag)
+            else:
+                await channel.nack(incoming.tag, requeue=False)
 
     def _arguments(self, dead: str, verb: str, noun: str) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -155,15 +186,19 @@ class BusService:
         started = time.perf_counter()
         try:
             self._step("taken")
+            if CLAIM in (found.headers or {}):
+                incoming = await self._redeemed(incoming)
+            if not event and await self._forwarded(channel, incoming, context, name):
+                return
             if event:
                 treated = await self.processor.event(incoming.body, arrival)
             else:
                 acknowledgement = self.processor.acknowledgement(incoming.body, arrival)
                 if acknowledgement is not None and not incoming.redelivered:
-                    await self._publish([acknowledgement])
+                    await self.post.publish([acknowledgement])
                 treated = await self.processor.request(incoming.body, arrival)
             self._step("committed")
-            await self._publish(treated.posts)
+            await self.post.publish(treated.posts)
             self._step("published")
             await self._settle(channel, incoming.tag, treated)
             self._step("settled")
@@ -175,144 +210,79 @@ class BusService:
             return
         self.metrics.treated(event, treated.dead is not None, time.perf_counter() - started)
 
+    async def _redeemed(self, incoming: Incoming) -> Incoming:
+        if self.post.claims is None:
+            raise Refusal(Rule.INCONSISTENT_CONFIGURATION, "a claim came, and there are no claims")
+        claim = str((incoming.properties.headers or {})[CLAIM])
+        return replace(incoming, body=await self.post.claims.redeem(claim))
+
+    async def _forwarded(
+        self, channel: Channel, incoming: Incoming, context: str, name: str
+    ) -> bool:
+        if self.forwarder is None:
+            return False
+        try:
+            message = self.processor.read(incoming.body)
+        except Refusal:
+            return False
+        if not isinstance(message, RequestMessage):
+            return False
+        answer = await self.forwarder.queue(message, incoming, context, name)
+        if answer is False:
+            return False
+        found = incoming.properties
+        if isinstance(answer, bytes) and found.reply_to and not message.header.one_way:
+            correlation = found.correlation_id or found.message_id or ""
+            await self.post.publish([Outgoing(f"queue:{found.reply_to}", answer, "", correlation)])
+        await channel.ack(incoming.tag)
+        return True
+
     async def _settle(self, channel: Channel, tag: int, treated: Treated) -> None:
         if treated.dead is not None:
             await channel.nack(tag, requeue=False)
         else:
             await channel.ack(tag)
 
-    # -- sending
-
-    async def _publish(self, posts: Iterable[AnyPost]) -> None:
-        found = [post for post in posts if _outgoing(post).address]
-        self._under_way |= {post.sequence for post in found if isinstance(post, Posted)}
-        if len(found) == 1:
-            await self._send(found[0])
-        else:
-            # Confirmed together; published in their order.
-            await asyncio.gather(*(self._send(post) for post in found))
-
-    async def _send(self, post: AnyPost) -> None:
-        try:
-            await self._deliver(_outgoing(post))
-        finally:
-            if isinstance(post, Posted):
-                self._under_way.discard(post.sequence)
-        if isinstance(post, Posted):
-            self._sent.put_nowait(post.sequence)
-
-    async def _deliver(self, outgoing: Outgoing) -> None:
-        address = ReplyAddress.parse(outgoing.address)
-        if address.kind is AddressKind.WEB:
-            if self._web is None:
-                await self._undeliverable(outgoing, "no web services are called by this bus")
-                return
-            await self._web(address.name, outgoing.body)
-            return
-        channel = self._publishing
-        if channel is None:
-            raise Refusal(Rule.AMQP091_UNREACHABLE, "the bus has no broker")
-        properties = Properties(
-            content_type=CONTENT_TYPE,
-            content_encoding="UTF-8",
-            message_id=outgoing.message_id or None,
-            correlation_id=outgoing.correlation_id or None,
-            timestamp=self.clock.now(),
-        )
-        try:
-            if address.kind is AddressKind.TOPIC:
-                exchange = self._exchange_of(address.name)
-                await channel.publish(
-                    outgoing.body,
-                    properties,
-                    exchange=exchange,
-                    routing_key=address.name,
-                    mandatory=False,
-                )
-            else:
-                await channel.publish(outgoing.body, properties, routing_key=address.name)
-        except Refusal as refusal:
-            if refusal.rule is not Rule.AMQP091_UNROUTED:
-                raise
-            await self._undeliverable(outgoing, refusal.message)
-
-    def _exchange_of(self, topic: str) -> str:
-        for context in self.settings.contexts:
-            if topic == context or topic.startswith(f"{context}."):
-                return self.settings.names.exchange(context)
-        raise Refusal(Rule.ENVELOPE_CONTEXT, f"the topic '{topic}' is in no context of this bus")
-
-    async def _undeliverable(self, outgoing: Outgoing, reason: str) -> None:
-        """A reply to nobody: kept with the dead letters, never lost and never tried for ever."""
-        log.warning("nobody takes a reply", address=outgoing.address, reason=reason)
-        channel = self._publishing
-        if channel is None:
-            raise Refusal(Rule.AMQP091_UNREACHABLE, "the bus has no broker")
-        dead = self.settings.names.dead_letters(sorted(self.settings.contexts)[0])
-        properties = Properties(
-            headers={"x-undeliverable-to": outgoing.address},
-            content_type=CONTENT_TYPE,
-            message_id=outgoing.message_id or None,
-            correlation_id=outgoing.correlation_id or None,
-        )
-        await channel.publish(outgoing.body, properties, exchange=dead, mandatory=False)
-
     # -- what goes on beside messages
 
     async def run(self) -> None:
         """Until cancelled: the outbox, what was sent, who is alive, and what may be forgotten."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._note_sent())
-            group.create_task(self._empty_outbox())
+            group.create_task(self.post.note_sent())
+            group.create_task(self.post.empty_outbox())
             group.create_task(self._upkeep())
-
-    async def _note_sent(self) -> None:
-        while True:
-            sequences = [await self._sent.get()]
-            while not self._sent.empty() and len(sequences) < _BATCH:
-                sequences.append(self._sent.get_nowait())
-            try:
-                await self.ledger.sent(sequences)
-            except Refusal as refusal:
-                # They are still unsent in the store, and go out once more.
-                log.warning("the outbox could not be noted", reason=refusal.message)
-
-    async def _empty_outbox(self) -> None:
-        """What another process, or this one before it was stopped, has not sent."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                waiting = [
-                    post
-                    for post in await self.ledger.unsent(_BATCH)
-                    if post.sequence not in self._under_way
-                ]
-                for post in waiting:
-                    await self._publish([post])
-            except Refusal as refusal:
-                log.warning("the outbox waits", reason=refusal.message)
-                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _upkeep(self) -> None:
         while True:
             now = self.clock.now()
             try:
-                await self.ledger.alive(self.instance, now)
+                await self.ledger.alive(self.instance, now, len(self._tasks))
                 await self.ledger.forget(now - self.settings.remember)
+                living = frozenset(i.name for i in await self.instances())
+                if self._others - living:
+                    self.post.wake(take_over=True)
+                self._others = living
             except Refusal as refusal:
                 log.warning("upkeep failed", reason=refusal.message)
-            if self._publishing is not None:
-                self._wake.set()
+            if self.post.channel is not None:
+                self.post.wake()
             await asyncio.sleep(self.settings.heartbeat.total_seconds())
 
+    async def instances(self) -> Sequence[Instance]:
+        """61968-100 cl. 6.15: the processes of every bus on this store that are alive."""
+        return await self.ledger.instances(self.clock.now() - 3 * self.settings.heartbeat)
+
     async def health(self) -> dict[str, Any]:
-        since = self.clock.now() - 3 * self.settings.heartbeat
-        instances = await self.ledger.instances(since)
         return {
-            "ready": self._publishing is not None,
-            "instances": [name for name, _ in instances],
+            "ready": self.post.channel is not None,
+            "instances": [instance.name for instance in await self.instances()],
         }
+
+    async def living(self) -> list[dict[str, Any]]:
+        return [
+            {"name": one.name, "seen": one.seen.isoformat(), "load": one.load}
+            for one in await self.instances()
+        ]
 
     def measure(self) -> None:
         self.metrics.under_way.set(len(self._tasks))
@@ -328,7 +298,3 @@ class BusService:
             for c in sorted(self.settings.contexts)
             for verb, noun in sorted({*self.handlers.requests, *self.handlers.events})
         ]
-
-
-def _outgoing(post: AnyPost) -> Outgoing:
-    return post.outgoing if isinstance(post, Posted) else post

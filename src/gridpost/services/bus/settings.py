@@ -41,6 +41,10 @@ class Names:
         template = self.events if verb in EVENT_VERBS else self.requests
         return template.format(context=context, verb=str(verb), noun=noun)
 
+    def pattern(self, context: str, verb: str, noun: str) -> str:
+        """Events by verb and noun, `*` is any."""
+        return self.events.format(context=context, verb=verb, noun=noun)
+
     def dead_letters(self, context: str) -> str:
         return self.dead.format(context=context)
 
@@ -79,6 +83,8 @@ class BusSettings:
     remember: timedelta = timedelta(days=2)
     heartbeat: timedelta = timedelta(seconds=5)
     max_bytes: int = 16 * 1024 * 1024
+    retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)
+    """Seconds between the attempts to reach a web service."""
 
     def sla(self, verb: str, noun: str) -> Sla:
         for key in ((verb, noun), (ANY, noun), (verb, ANY), (ANY, ANY)):

@@ -7,6 +7,7 @@ read by `wire.xml`, the one reader of foreign XML.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -74,7 +75,10 @@ class EnvelopeReader:
         large: Collection[Path],
         limits: EnvelopeLimits,
         spool: Callable[[], BinaryIO],
+        understood: Collection[str] = (),
     ) -> None:
+        """`understood`: tags of the header blocks that whoever asks looks at."""
+        self._understood = frozenset(understood)
         self._version = version
         self._large = frozenset(large)
         self._limits = limits
@@ -120,7 +124,8 @@ class EnvelopeReader:
         self._parse(b"", last=True)
         self._kept += self._raw
         limits = XmlLimits(max_bytes=self._limits.max_rest, max_depth=self._limits.max_depth)
-        return _open(parse(bytes(self._kept), limits), self._binaries, self._documents)
+        root = parse(bytes(self._kept), limits)
+        return _open(root, self._binaries, self._documents, self._understood)
 
     def discard(self) -> None:
         """The files go, and what they hold."""
@@ -213,6 +218,17 @@ class EnvelopeReader:
             )
 
 
+def standalone(element: etree._Element) -> bytes:
+    """An element of a body as a document of its own, without prefixes that only the envelope used."""
+    octets = etree.tostring(element, encoding="UTF-8", with_tail=False)
+    root = etree.fromstring(octets)
+    # A prefix may also stand in a value (`xsi:type="p:Kind"`).
+    text = octets.decode()
+    kept = [p for p in root.nsmap if p and re.search(rf"(?<![\w.-]){re.escape(p)}:", text)]
+    etree.cleanup_namespaces(root, keep_ns_prefixes=kept)
+    return etree.tostring(root, encoding="UTF-8")
+
+
 def document_token(number: int) -> str:
     """Stands in the tree for a large value that was taken out; the schema sees base64."""
     return f"{number:08d}"
@@ -249,7 +265,10 @@ def _check_root(tag: str, version: SoapVersion) -> None:
 
 
 def _open(
-    root: etree._Element, binaries: Mapping[Path, Spooled], documents: Sequence[Spooled]
+    root: etree._Element,
+    binaries: Mapping[Path, Spooled],
+    documents: Sequence[Spooled],
+    understood: frozenset[str],
 ) -> Envelope:
     version = version_of(etree.QName(root).namespace or "")
     assert version is not None  # expat has seen the root
@@ -262,12 +281,12 @@ def _open(
     if len(content) != 1:
         raise SoapError(FaultCode.SENDER, f"the body holds {len(content)} elements instead of one")
     headers = list(parts[0].iterchildren(tag=etree.Element)) if len(parts) == 2 else []
-    _check_understood(version, headers)
+    _check_understood(version, [h for h in headers if h.tag not in understood])
     return Envelope(version, headers, content[0], binaries, documents)
 
 
 def _check_understood(version: SoapVersion, headers: list[etree._Element]) -> None:
-    """We understand no header block: one that must be understood by us is refused."""
+    """These blocks are not understood: one that must be understood by us is refused."""
     role = version.tag("actor" if version.name == "1.1" else "role")
     ultimate = {"", version.namespace + "/role/ultimateReceiver", version.next_role}
     missed = tuple(

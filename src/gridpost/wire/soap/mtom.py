@@ -6,6 +6,7 @@ and only from places where the interface has a document.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
@@ -77,12 +78,17 @@ class MtomReader:
         large: Collection[Path],
         limits: EnvelopeLimits,
         spool: Callable[[], BinaryIO],
+        *,
+        understood: Collection[str] = (),
+        inline: bool = False,
     ) -> None:
+        """`inline`: documents may stand anywhere, and become text where they stand."""
+        self._inline = inline
         self._found = found
         self._large = frozenset(large)
         self._limits = limits
         self._spool = spool
-        self._envelope = EnvelopeReader(found.media.version, large, limits, spool)
+        self._envelope = EnvelopeReader(found.media.version, large, limits, spool, understood)
         self._parts: dict[str, Spooled] = {}
         self._seen = 0
         self._root_seen = False
@@ -198,7 +204,10 @@ class MtomReader:
         for include in list(envelope.body.iter(INCLUDE)):
             holder = include.getparent()
             place = () if holder is None else _path(holder, envelope.body)
-            if holder is None or place not in self._large or (most == 1 and place in binaries):
+            allowed = self._inline or (
+                place in self._large and not (most == 1 and place in binaries)
+            )
+            if holder is None or not allowed:
                 raise _not_mtom("a document is referred to where none belongs")
             if len(holder) != 1 or (holder.text or "").strip() or (include.tail or "").strip():
                 raise _not_mtom("a reference to a document must stand alone")
@@ -208,6 +217,9 @@ class MtomReader:
                 raise _not_mtom(f"there is no part '{clip(identifier)}' to refer to")
             holder.remove(include)
             holder.text = None
+            if self._inline:
+                holder.text = b64encode(part.read()).decode("ascii")
+                continue
             if most > 1:
                 if len(documents) >= most:
                     raise too_many(most)

@@ -13,15 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gridpost.core.bus import Posted
+from gridpost.core.bus import Instance, Posted
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies
 from gridpost.stores.sqlite.bus.schema import MIGRATIONS
-from gridpost.stores.sqlite.bus.unit import POSTED, SqliteBusUnit, posted
+from gridpost.stores.sqlite.bus.unit import SqliteBusUnit
 from gridpost.stores.sqlite.committer import Committer
-from gridpost.stores.values import from_microseconds, to_microseconds
 
 T = TypeVar("T")
 
@@ -119,45 +118,19 @@ class SqliteBusLedger:
             ) from None
 
     async def unsent(self, limit: int) -> Sequence[Posted]:
-        query = f"SELECT {POSTED} FROM outbox WHERE sent = 0 ORDER BY sequence LIMIT ?"
-        return await self.run(lambda unit: [posted(row) for row in unit.execute(query, (limit,))])
+        return await self.run(lambda unit: unit.unsent(limit))
 
     async def sent(self, sequences: Sequence[int]) -> None:
-        def work(unit: SqliteBusUnit) -> None:
-            for sequence in sequences:
-                # What belongs to no remembered request is of no use any more.
-                unit.execute(
-                    "DELETE FROM outbox WHERE sequence = ? AND request IS NULL", (sequence,)
-                )
-                unit.execute("UPDATE outbox SET sent = 1 WHERE sequence = ?", (sequence,))
-
-        await self.run(work)
+        await self.run(lambda unit: unit.sent(sequences))
 
     async def forget(self, before: datetime) -> int:
-        def work(unit: SqliteBusUnit) -> int:
-            return len(
-                unit.execute(
-                    "DELETE FROM request WHERE at < ? AND NOT EXISTS (SELECT 1 FROM outbox "
-                    "WHERE request = number AND sent = 0) RETURNING number",
-                    (to_microseconds(before),),
-                )
-            )
+        return await self.run(lambda unit: unit.forget(before))
 
-        return await self.run(work)
+    async def alive(self, instance: str, at: datetime, load: int) -> None:
+        await self.run(lambda unit: unit.alive(instance, at, load))
 
-    async def alive(self, instance: str, at: datetime) -> None:
-        await self.run(
-            lambda unit: unit.execute(
-                "INSERT INTO instance (name, seen) VALUES (?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET seen = excluded.seen",
-                (instance, to_microseconds(at)),
-            )
-        )
-
-    async def instances(self, since: datetime) -> Sequence[tuple[str, datetime]]:
-        query = "SELECT name, seen FROM instance WHERE seen >= ? ORDER BY name"
-        rows = await self.run(lambda unit: unit.execute(query, (to_microseconds(since),)))
-        return [(name, from_microseconds(seen)) for name, seen in rows]
+    async def instances(self, since: datetime) -> Sequence[Instance]:
+        return await self.run(lambda unit: unit.instances(since))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._lane.close)

@@ -83,4 +83,17 @@ _FIRST = (
     "CREATE TABLE instance (name TEXT PRIMARY KEY, seen INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_SECOND = (
+    "ALTER TABLE instance ADD COLUMN load INTEGER NOT NULL DEFAULT 0",
+    # Replies that are expected from elsewhere, and where they go then.
+    """
+    CREATE TABLE expected (
+        correlation TEXT PRIMARY KEY,
+        address TEXT NOT NULL,
+        transport TEXT NOT NULL,
+        at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)

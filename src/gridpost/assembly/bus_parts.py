@@ -1,0 +1,265 @@
+"""The parts of a bus that deal with others, from its configuration."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from gridpost.assembly.bus_configuration import BusConfiguration
+from gridpost.assembly.bus_links import SourceSection, SubscriberSection, WebSection
+from gridpost.assembly.bus_security import SoapSecurity
+from gridpost.assembly.console import FileCredentials
+from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.spool import spooling
+from gridpost.core.https import TlsCredentials
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.calling import HttpPost, SoapCaller, accepted
+from gridpost.services.bus.door import WebDoor
+from gridpost.services.bus.forwarding import Bridge, Forwarder, HeaderRule, RouteRule, Target
+from gridpost.services.bus.rest_api import RestApi
+from gridpost.services.bus.service import BusService
+from gridpost.services.bus.soap_api import Authenticate, SoapApi, SoapSettings, anybody
+from gridpost.services.bus.sources import Source
+from gridpost.services.bus.subscribers import Deliver, Subscriber
+from gridpost.services.operations.passwords import PasswordHash
+from gridpost.transports.https import Limits, serve
+from gridpost.transports.https.tls import ClientCertificate, ServerTls
+from gridpost.transports.loopback import serve_loopback
+from gridpost.transports.mailboxes import FolderBox, FtpBox, Mailbox, SftpBox
+from gridpost.transports.web_post import WebPost
+from gridpost.wire.envelope import decode
+from gridpost.wire.envelope.transform import Treatment, Xslt
+from gridpost.wire.envelope.typed import TypedService
+
+TableBox = Callable[[str], Mailbox]
+
+
+def web_post(configuration: BusConfiguration) -> WebPost:
+    section = configuration.calling
+    return WebPost(
+        roots=str(section.roots or ""),
+        certificate=str(section.certificate or ""),
+        key=str(section.key or ""),
+        seconds=section.timeout.total_seconds(),
+        max_answer=configuration.limits.message_bytes,
+    )
+
+
+def caller(post: HttpPost, security: SoapSecurity | None) -> SoapCaller:
+    sign = security.sign if security is not None and security.signs else None
+    return SoapCaller(post, sign)
+
+
+def callback(calls: SoapCaller) -> Callable[[str, bytes], Awaitable[None]]:
+    async def hand_over(url: str, envelope: bytes) -> None:
+        accepted(await calls.call(url, envelope), url)
+
+    return hand_over
+
+
+def forwarder(
+    configuration: BusConfiguration,
+    service: BusService,
+    calls: SoapCaller,
+    bridge: Bridge | None,
+) -> Forwarder:
+    rules = [
+        RouteRule(
+            section.verb,
+            section.noun,
+            tuple(Target(target.to, target.instance) for target in section.targets),
+            HeaderRule(section.when) if section.when else None,
+            Treatment(Xslt(section.xslt) if section.xslt else None, section.unpack),
+        )
+        for section in configuration.routes
+    ]
+    return Forwarder(service, rules, caller=calls, bridge=bridge, proxy=configuration.proxy)
+
+
+def subscribers(
+    configuration: BusConfiguration, post: HttpPost, calls: SoapCaller, tables: TableBox
+) -> tuple[Subscriber, ...]:
+    return tuple(
+        Subscriber(
+            section.name,
+            _deliver(section, post, calls, tables, configuration.limits.message_bytes),
+            section.verb,
+            section.noun,
+            tuple(pause.total_seconds() for pause in section.retries),
+            Treatment(Xslt(section.xslt) if section.xslt else None, section.unpack),
+        )
+        for section in configuration.subscribers
+    )
+
+
+def _deliver(
+    section: SubscriberSection, post: HttpPost, calls: SoapCaller, tables: TableBox, limit: int
+) -> Deliver:
+    if not section.to.startswith("http"):
+        box = mailbox(section, section.to, tables, limit)
+
+        async def drop(envelope: bytes) -> None:
+            await box.put(f"{_identity(envelope)}.xml", envelope)
+
+        return drop
+
+    async def soap(envelope: bytes) -> None:
+        accepted(await calls.call(section.to, envelope), section.to)
+
+    async def xml(envelope: bytes) -> None:
+        status, _, _ = await post(section.to, envelope, {"content-type": "application/xml"})
+        if status >= 500 or status in (408, 425, 429):
+            raise Refusal(Rule.UNREACHABLE, f"{section.to} answered {status}")
+        if status >= 300:
+            raise Refusal(Rule.WEB_REFUSED, f"{section.to} answered {status}")
+
+    return soap if section.form == "soap" else xml
+
+
+def _identity(envelope: bytes) -> str:
+    """A name that is the same when the same event comes again."""
+    header = getattr(decode(envelope), "header", None)
+    known = f"{header.source}/{header.message_id}" if header and header.message_id else ""
+    return sha256(known.encode() or envelope).hexdigest()[:32]
+
+
+def mailbox(
+    section: SubscriberSection | SourceSection, place: str, tables: TableBox, limit: int
+) -> Mailbox:
+    password = "" if section.password is None else section.password.get_secret_value()
+    if place.startswith("folder:"):
+        return FolderBox(Path(place.removeprefix("folder:")), limit)
+    if place.startswith("sql:"):
+        return tables(place.removeprefix("sql:"))
+    if place.startswith(("ftp://", "ftps://")):
+        return FtpBox(place, password, limit)
+    return SftpBox(place, password, limit, str(section.known_hosts), str(section.key or ""))
+
+
+def sources(configuration: BusConfiguration, tables: TableBox) -> list[Source]:
+    return [
+        Source(
+            section.name,
+            mailbox(section, section.take, tables, configuration.limits.message_bytes),
+            section.context,
+            section.every.total_seconds(),
+            section.verb,
+            section.noun,
+            Xslt(section.xslt) if section.xslt else None,
+        )
+        for section in configuration.sources
+    ]
+
+
+class FolderClaims:
+    """services.bus.Claims: a file for each body, named by what it holds."""
+
+    def __init__(self, folder: Path, above: int, limit: int) -> None:
+        self.above = above
+        self._box = FolderBox(folder, limit)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    async def keep(self, body: bytes) -> str:
+        name = sha256(body).hexdigest()
+        await self._box.put(name, body)
+        return name
+
+    async def redeem(self, claim: str) -> bytes:
+        if len(claim) != 64 or not claim.isalnum():
+            raise Refusal(Rule.BAD_VALUE, "that is no claim")
+        body = await self._box.get(claim)
+        if sha256(body).hexdigest() != claim:
+            raise Refusal(Rule.ADAPTER, f"the claim {claim} holds other bytes")
+        return body
+
+
+def typed_services(configuration: BusConfiguration) -> list[TypedService]:
+    found = []
+    for noun in configuration.nouns:
+        if noun.typed and noun.xsd is not None:
+            profile = noun.xsd.with_name(f"Get{noun.xsd.name}")
+            found.append(
+                TypedService(
+                    noun.name,
+                    noun.xsd.read_bytes(),
+                    profile.read_bytes() if profile.exists() else None,
+                    noun.xsd.parent,
+                )
+            )
+    return found
+
+
+@asynccontextmanager
+async def web_services(
+    configuration: BusConfiguration,
+    service: BusService,
+    door: WebDoor,
+    security: SoapSecurity | None,
+) -> AsyncIterator[int]:
+    """The port of the web services; 0: there are none."""
+    section = configuration.web
+    if section is None:
+        yield 0
+        return
+    authenticate = _authenticate(section)
+    settings = SoapSettings(
+        spooling(configuration.home / "spool"),
+        authenticate,
+        base_url=section.url,
+    )
+    if security is not None:
+        settings = SoapSettings(
+            settings.spool, authenticate, security.for_server(), base_url=section.url
+        )
+    soap = SoapApi(door, service.settings, typed_services(configuration), settings)
+    rest = RestApi(door, service.settings, authenticate)
+    app = Starlette(routes=[*soap.routes(), *rest.routes()])
+    async with AsyncExitStack() as stack:
+        if section.certificate is None or section.key is None:
+            yield await stack.enter_async_context(serve_loopback(app, section.host, section.port))
+            return
+        own = FileCredentials(section.certificate, section.key)
+        roots = () if section.client_roots is None else read_certificates(section.client_roots)
+
+        def credentials() -> TlsCredentials:
+            found = own()
+            return TlsCredentials(found.chain, found.private_key, tuple(roots))
+
+        client = ClientCertificate.REQUIRED if roots else ClientCertificate.NONE
+        server = await stack.enter_async_context(
+            serve(
+                app,
+                section.host,
+                section.port,
+                ServerTls(credentials, client),
+                Limits(max_body=configuration.limits.message_bytes * 2),
+            )
+        )
+        yield server.port
+
+
+def _authenticate(section: WebSection) -> Authenticate:
+    if not section.users:
+        return anybody
+    known = {u.name: PasswordHash(u.password.get_secret_value()) for u in section.users}
+
+    async def check(request: Request) -> None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        try:
+            text = base64.b64decode(given, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            text = ""
+        name, _, password = text.partition(":")
+        found = known.get(name)
+        if scheme.lower() == "basic" and found is not None and await found.fits(password):
+            return
+        raise Refusal(Rule.ACCESS_DENIED, "name or password is wrong")
+
+    return check

@@ -1,0 +1,237 @@
+"""What a bus sends: to queues and topics with confirmation, to web services until they take it.
+
+What is posted stands in the store until it was taken; what nobody takes ends with the dead letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from gridpost.core.amqp091 import Channel, Properties
+from gridpost.core.bus import BusLedger, Outgoing, Posted
+from gridpost.core.envelope import RequestMessage
+from gridpost.core.envelope_exchange import AddressKind, ReplyAddress
+from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.processing import AnyPost
+from gridpost.services.bus.settings import BusSettings
+from gridpost.services.bus.subscribers import Claims
+
+log = structlog.get_logger(__name__)
+
+CONTENT_TYPE = "application/xml"
+CLAIM = "x-claim"
+_BATCH = 500
+_RETRY_SECONDS = 1.0
+WebCall = Callable[[str, bytes], Awaitable[None]]
+"""Hands an envelope to a web service and returns when it was taken; anything else is a Refusal."""
+
+
+class Post:
+    """The sending side of a bus process."""
+
+    def __init__(
+        self, settings: BusSettings, ledger: BusLedger, clock: Clock, web: WebCall | None
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.clock = clock
+        self.claims: Claims | None = None
+        self.channel: Channel | None = None
+        """None: there is no broker."""
+        self._web = web
+        self._calls: set[asyncio.Task[None]] = set()
+        self._take_over = True
+        self._sent: asyncio.Queue[int] = asyncio.Queue()
+        self._wake = asyncio.Event()
+        self._under_way: set[int] = set()
+
+    def wake(self, *, take_over: bool = False) -> None:
+        """Look into the outbox; `take_over`: also at what another process was about to call."""
+        self._take_over = self._take_over or take_over
+        self._wake.set()
+
+    def stop(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
+
+    async def publish(self, posts: Iterable[AnyPost]) -> None:
+        """Returns when the broker has them; what goes to web services is tried until it is taken."""
+        found = []
+        for post in posts:
+            address = _outgoing(post).address
+            if address.startswith(("http://", "https://")):
+                self._call_back(post)
+            elif address:
+                found.append(post)
+        self._under_way |= {post.sequence for post in found if isinstance(post, Posted)}
+        if len(found) == 1:
+            await self._send(found[0])
+        else:
+            # Confirmed together; published in their order.
+            await asyncio.gather(*(self._send(post) for post in found))
+
+    async def _send(self, post: AnyPost) -> None:
+        try:
+            await self._deliver(_outgoing(post))
+        finally:
+            if isinstance(post, Posted):
+                self._under_way.discard(post.sequence)
+        if isinstance(post, Posted):
+            self._sent.put_nowait(post.sequence)
+
+    async def _deliver(self, outgoing: Outgoing) -> None:
+        address = ReplyAddress.parse(outgoing.address)
+        channel = self._open()
+        properties = Properties(
+            content_type=CONTENT_TYPE,
+            content_encoding="UTF-8",
+            message_id=outgoing.message_id or None,
+            correlation_id=outgoing.correlation_id or None,
+            timestamp=self.clock.now(),
+        )
+        try:
+            if address.kind is AddressKind.TOPIC:
+                exchange = self._exchange_of(address.name)
+                await channel.publish(
+                    outgoing.body,
+                    properties,
+                    exchange=exchange,
+                    routing_key=address.name,
+                    mandatory=False,
+                )
+            else:
+                await channel.publish(outgoing.body, properties, routing_key=address.name)
+        except Refusal as refusal:
+            if refusal.rule is not Rule.AMQP091_UNROUTED:
+                raise
+            await self._undeliverable(outgoing, refusal.message)
+
+    def _call_back(self, post: AnyPost) -> None:
+        """61968-100 cl. 4.6: complete only when the client has replied; until then it stays stored."""
+        if isinstance(post, Posted):
+            if post.sequence in self._under_way:
+                return
+            self._under_way.add(post.sequence)
+        task = asyncio.create_task(self._called_back(post))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _called_back(self, post: AnyPost) -> None:
+        outgoing = _outgoing(post)
+        try:
+            reason = await self._try_web(outgoing)
+            if reason:
+                await self._undeliverable(outgoing, reason)
+            if isinstance(post, Posted):
+                self._sent.put_nowait(post.sequence)
+        except Refusal as refusal:
+            # It is stored, and goes out when a broker or a process is back.
+            log.warning("a callback waits", address=outgoing.address, reason=refusal.message)
+        finally:
+            if isinstance(post, Posted):
+                self._under_way.discard(post.sequence)
+
+    async def _try_web(self, outgoing: Outgoing) -> str:
+        """Why it was not taken, after every attempt; empty: it was."""
+        if self._web is None:
+            return "no web services are called by this bus"
+        for pause in (0.0, *self.settings.retries):
+            await asyncio.sleep(pause)
+            try:
+                await self._web(outgoing.address, outgoing.body)
+                return ""
+            except Refusal as refusal:
+                reason = refusal.message
+                log.info("a callback failed", address=outgoing.address, reason=reason)
+                if not refusal.retryable:
+                    return reason
+        return reason
+
+    async def put(self, body: bytes, properties: Properties, queue: str) -> None:
+        """To a queue by its name; a large body is left with the claims, where there are any."""
+        if self.claims is not None and len(body) > self.claims.above:
+            claim = await self.claims.keep(body)
+            properties = replace(properties, headers={CLAIM: claim})
+            body = b""
+        await self._open().publish(body, properties, routing_key=queue)
+
+    async def put_request(self, body: bytes, message: RequestMessage, context: str) -> None:
+        """To the queue of its verb and noun, for whoever serves it; nobody there is a Refusal."""
+        header = message.header
+        sla = self.settings.sla(header.verb, header.noun)
+        properties = Properties(
+            content_type=CONTENT_TYPE,
+            content_encoding="UTF-8",
+            message_id=header.message_id,
+            correlation_id=header.correlation_id,
+            timestamp=self.clock.now(),
+            expiration=sla.within,
+        )
+        name = self.settings.names.destination(context, header.verb, header.noun)
+        await self.put(body, properties, name)
+
+    def _open(self) -> Channel:
+        if self.channel is None:
+            raise Refusal(Rule.AMQP091_UNREACHABLE, "the bus has no broker")
+        return self.channel
+
+    def _exchange_of(self, topic: str) -> str:
+        for context in self.settings.contexts:
+            if topic == context or topic.startswith(f"{context}."):
+                return self.settings.names.exchange(context)
+        raise Refusal(Rule.ENVELOPE_CONTEXT, f"the topic '{topic}' is in no context of this bus")
+
+    async def _undeliverable(self, outgoing: Outgoing, reason: str) -> None:
+        """A reply to nobody: kept with the dead letters, never lost and never tried for ever."""
+        log.warning("nobody takes a reply", address=outgoing.address, reason=reason)
+        channel = self._open()
+        dead = self.settings.names.dead_letters(sorted(self.settings.contexts)[0])
+        properties = Properties(
+            headers={"x-undeliverable-to": outgoing.address},
+            content_type=CONTENT_TYPE,
+            message_id=outgoing.message_id or None,
+            correlation_id=outgoing.correlation_id or None,
+        )
+        await channel.publish(outgoing.body, properties, exchange=dead, mandatory=False)
+
+    # -- the outbox
+
+    async def note_sent(self) -> None:
+        while True:
+            sequences = [await self._sent.get()]
+            while not self._sent.empty() and len(sequences) < _BATCH:
+                sequences.append(self._sent.get_nowait())
+            try:
+                await self.ledger.sent(sequences)
+            except Refusal as refusal:
+                # They are still unsent in the store, and go out once more.
+                log.warning("the outbox could not be noted", reason=refusal.message)
+
+    async def empty_outbox(self) -> None:
+        """What another process, or this one before it was stopped, has not sent."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                # Calls of web services take long: they are another process's until it is gone.
+                every, self._take_over = self._take_over, False
+                waiting = [
+                    post
+                    for post in await self.ledger.unsent(_BATCH)
+                    if post.sequence not in self._under_way
+                    and (every or not post.outgoing.address.startswith("http"))
+                ]
+                for post in waiting:
+                    await self.publish([post])
+            except Refusal as refusal:
+                log.warning("the outbox waits", reason=refusal.message)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _outgoing(post: AnyPost) -> Outgoing:
+    return post.outgoing if isinstance(post, Posted) else post
