@@ -27,8 +27,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.part import Done, ask, blaming, look, process_of
 from gridpost.demo.processes import ComponentProcess
 from gridpost.services.directory_client.node_session import NodeSession
-from gridpost.services.directory_client.node_soap import NodeSoapClient
-from gridpost.services.node.synchroniser import belongs_to
+from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, generate, to_pkcs8
 from gridpost.transports.https import ClientTls, HttpsClient
