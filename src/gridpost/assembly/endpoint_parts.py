@@ -8,7 +8,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.checks import check_rules
-from gridpost.assembly.endpoint_configuration import ApiSection, EndpointConfiguration
+from gridpost.assembly.endpoint_channels_configuration import ApiSection
+from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.spool import spooling
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
