@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
+import httpx
 import pytest
 from lxml import etree
+from prometheus_client import CollectorRegistry
 
-from support.soap import NS, VERSIONS, XSD, SoapWorld, envelope, send_request
+from gridpost.services.endpoint.request_counts import RequestCounts
+from gridpost.services.endpoint.soap_api import OLD_SERVICE, SERVICE, SoapApi
+from gridpost.services.endpoint.soap_operations11 import SoapOperations11
+from gridpost.wire.mades11.services import NAMESPACE as OLD_NS
+from support.soap import NS, VERSIONS, XSD, SoapWorld, envelope, field, request, send_request
 
 WSDL = "{http://schemas.xmlsoap.org/wsdl/}"
 SOAP = {
@@ -163,3 +171,47 @@ async def test_a_header_for_somebody_else_is_left_alone(world: SoapWorld) -> Non
     block = '<x:R xmlns:x="urn:x" s:mustUnderstand="1" s:actor="urn:somebody"/>'
     text = envelope("1.1", send_request(), f"<s:Header>{block}</s:Header>")
     assert (await world.sender.post(text)).status_code == 200
+
+
+@pytest.mark.req("503-9.2-j")
+async def test_each_version_of_the_service_has_a_place_and_a_namespace_of_its_own(
+    world: SoapWorld,
+) -> None:
+    """The services of MADES 1.1 stand beside those of version 2 on the same port: neither answers
+    in the name of the other, and an application of either goes on working."""
+    one = world.sender
+    assert OLD_SERVICE.path != SERVICE.path
+    assert OLD_NS != NS
+    operations = SoapOperations11(
+        one.endpoint.context,
+        one.users,
+        one.endpoint.submission,
+        one.endpoint.handover,
+        one.endpoint.enquiry,
+    )
+    old = SoapApi(
+        one.endpoint.context, one.users, operations, lambda scope: (), BytesIO,
+        RequestCounts(CollectorRegistry()), service=OLD_SERVICE,
+    )  # fmt: skip
+    sent = await one.sent()
+    body = request("CheckMessageStatus", field("messageID", sent))
+    older = body.replace(NS, OLD_NS)
+    transport = httpx.ASGITransport(old)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://e", auth=("app", "secret")
+    ) as client:
+
+        async def ask(text: str) -> etree._Element:
+            answer = await client.post(
+                OLD_SERVICE.path,
+                content=envelope("1.1", text),
+                headers={"content-type": "text/xml"},
+            )
+            return etree.fromstring(answer.content)
+
+        assert (await one.call(body)).name == "CheckMessageStatusResponse"
+        assert (await one.call(older)).name == "Fault"
+        answered = await ask(older)
+        assert answered.find(f".//{{{OLD_NS}}}CheckMessageStatusResponse") is not None
+        assert answered.find(f".//{{{NS}}}CheckMessageStatusResponse") is None
+        assert next((await ask(body)).iter("{*}Fault")) is not None

@@ -243,6 +243,7 @@ async def test_the_history_of_exchanged_messages_can_be_browsed() -> None:
 
 
 @pytest.mark.req("503-9.2-b")
+@pytest.mark.req("503-9.1-a", component="endpoint")
 async def test_every_internal_message_tells_its_version_in_both_places() -> None:
     world = World()
     message_id = await world["E1"].send("E2")

@@ -155,6 +155,27 @@ def test_a_code_of_a_third_subsystem_is_protected_too() -> None:
     assert kept.component_directory == CD3
 
 
+@pytest.mark.req("503-4.4.3-a", component="endpoint")
+def test_a_code_stays_with_its_home_whichever_directory_is_asked() -> None:
+    """CD-2 lists itself first, with a code that belongs to CD-1."""
+    mine = directory(component_directory(), endpoint("X"))
+    home = mine.subsystems[CD1]
+    theirs = subsystem(component_directory("CD-2"), endpoint("X", home="CD-2"), home="CD-2")
+    grants = tuple(Grant(s.component_directory, s.content_id, TTL) for s in (theirs, home))
+    after = merge(mine, Answer(grants, (*theirs.components, *home.components)), at=NOW)
+    assert after.directory.find("X", NOW) == mine.find("X", NOW)
+    assert after.warnings == (
+        "X of subsystem CD-2 is rejected: the code belongs to subsystem CD-1",
+    )
+    # Once its home has let it go, the code is free.
+    rest = subsystem(component_directory())
+    grants = tuple(Grant(s.component_directory, s.content_id, TTL) for s in (theirs, rest))
+    moved = merge(after.directory, Answer(grants, (*theirs.components, *rest.components)), at=NOW)
+    found = moved.directory.find("X", NOW)
+    assert found is not None
+    assert found.component_directory == CD2
+
+
 def test_a_code_doubled_inside_one_subsystem_counts_once() -> None:
     doubled = subsystem(component_directory(), endpoint("X"), broker("X"))
     after = merge(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gridpost.core.certificate import CertificateKind
 from gridpost.core.component import Component, ComponentType, Implementation
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest
 from gridpost.core.identifiers import ComponentCode
@@ -60,7 +61,7 @@ class PooledKeyring(MemoryKeyring):
         self._owner = owner
         self._made = 0
 
-    def create_key(self, bits: int = 2048) -> bytes:
+    def create_key(self, bits: int = 2048, kind: CertificateKind | None = None) -> bytes:
         self._made += 1
         return self.import_key(to_pkcs8(rsa_key(f"{self._owner} made {self._made}", bits)))
 

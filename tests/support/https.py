@@ -142,7 +142,13 @@ class Proxy:
             port = int(number)
             reply = b"HTTP/1.1 200 Connection established\r\n\r\n"
         self.targets.append(f"{host}:{port}")
-        inner_reader, inner_writer = await asyncio.open_connection(self.hosts.get(host, host), port)
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(
+                self.hosts.get(host, host), port
+            )
+        except OSError:
+            writer.close()
+            return
         writer.write(reply)
         await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
 

@@ -207,7 +207,13 @@ class Network:
         return self.components[code]
 
     async def endpoint(
-        self, code: str, *paths: str, direct: bool = False, more: str = "", last: str = ""
+        self,
+        code: str,
+        *paths: str,
+        direct: bool = False,
+        more: str = "",
+        last: str = "",
+        enrol: bool = True,
     ) -> Running:
         """`paths` are written as PATH, or TYPE=PATH; `last` are sections at the end of the file."""
         port = self.ports[code] = free_port()
@@ -227,7 +233,10 @@ class Network:
             pattern, _, route = path.rpartition("=")
             text += f'[[paths]]\nmessage_type = "{pattern or "*"}"\npath = "{route}"\n'
         file.write_text(text + last, encoding="utf-8")
-        await self.enrol("endpoint", code, file)
+        if enrol:
+            await self.enrol("endpoint", code, file)
+        else:
+            self.components[code] = Running("endpoint", file)
         return self.components[code]
 
     async def start(self, *codes: str) -> None:

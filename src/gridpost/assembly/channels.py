@@ -9,11 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gridpost.assembly.endpoint_configuration import (
-    AmqpSection,
-    EndpointConfiguration,
-    FoldersSection,
-)
+from gridpost.assembly.endpoint_channels_configuration import AmqpSection, FoldersSection
+from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.endpoint_parts import EndpointCore
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.ports import Clock

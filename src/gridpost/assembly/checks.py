@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gridpost.assembly.endpoint_configuration import CheckSection
+from gridpost.assembly.endpoint_channels_configuration import CheckSection
 from gridpost.core.checks import DocumentCheck
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.services.endpoint.checking import CheckRule

@@ -14,54 +14,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gridpost.assembly.after_restore import say_restored, telling_more
 from gridpost.assembly.broker import PemCredentials
 from gridpost.assembly.channels import FolderChannel, amqp_channel
 from gridpost.assembly.clock import SystemClock
-from gridpost.assembly.console import console_port, settings_of
-from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.console import settings_of
 from gridpost.assembly.endpoint_configuration import (
-    ApiSection,
     EndpointConfiguration,
     read_endpoint_configuration,
 )
-from gridpost.assembly.endpoint_console import endpoint_console
+from gridpost.assembly.endpoint_keys import EndpointKeys, open_keys
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.endpoint_ports import (
+    amqp_limits,
+    dialler,
+    serve_api,
+    serve_console,
+    serve_direct,
+)
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.watching import Watched, Watching, watching
-from gridpost.console.frame import Frame
-from gridpost.core.channels import Channel
 from gridpost.core.component import ComponentType
-from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode
-from gridpost.core.links import LinkKeeper, ServerCheck
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.old_network.collecting import Collecting
 from gridpost.services.endpoint.service import Duty, EndpointService
-from gridpost.services.endpoint.soap_api import OLD_SERVICE, SERVICE
 from gridpost.services.endpoint.watching import waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
 from gridpost.services.operations.journal_follow import RecentTrouble
-from gridpost.stores.keys import pkcs8
-from gridpost.stores.keys.files import FileKeyring
 from gridpost.stores.keys.off_loop import key_pool
-from gridpost.stores.keys.ring import KeptKeyring
-from gridpost.stores.keys.rsa_operations import to_pkcs8
+from gridpost.stores.keys.with_token import TokenCabinet
 from gridpost.stores.sqlite import SqliteStore
-from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, SessionKeeper
 from gridpost.transports.https import (
-    ClientCertificate,
     ClientTls,
     HttpsClient,
-    Limits,
-    ServerTls,
     client_chain,
-    serve,
 )
 from gridpost.transports.loopback import serve_loopback
 
@@ -71,8 +62,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CONFIGURATION_FILE = "configuration file"
-_MESSAGE_ROOM = 1024 * 1024
-"""What travels with a document: metadata, signature, encryption."""
 
 
 @dataclass
@@ -82,7 +71,7 @@ class EndpointParts:
     configuration: EndpointConfiguration
     clock: Clock
     store: SqliteStore | PostgresEndpointStore
-    keys: KeptKeyring
+    keys: EndpointKeys
     client: DirectoryClient
 
 
@@ -108,9 +97,12 @@ async def endpoint_parts(
     """Store, keys and directory client; for `register`, `renew` and `certificates` that is all."""
     clock = clock or SystemClock()
     configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = await asyncio.to_thread(_open_store, configuration)
-    try:
-        keys = await asyncio.to_thread(_open_keys, configuration, pool)
+    async with AsyncExitStack() as stack:
+        store = await asyncio.to_thread(_open_store, configuration)
+        stack.push_async_callback(store.close)
+        keys = await asyncio.to_thread(open_keys, configuration, pool)
+        if isinstance(keys, TokenCabinet):
+            stack.callback(keys.close)
         client = DirectoryClient(
             ComponentCode(configuration.code),
             ComponentType.ENDPOINT,
@@ -125,8 +117,6 @@ async def endpoint_parts(
         )
         await client.open()
         yield EndpointParts(configuration, clock, store, keys, client)
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -147,11 +137,8 @@ async def running_endpoint(
         if not alone:
             await client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
         credentials = PemCredentials(client.tls)
-        limits = AmqpLimits(
-            max_message_size=configuration.max_content + _MESSAGE_ROOM,
-            max_incoming_octets=2 * (configuration.max_content + _MESSAGE_ROOM),
-        )
-        dial = _dialler(configuration, credentials, limits)
+        limits = amqp_limits(configuration)
+        dial = dialler(configuration, credentials, limits)
         core = EndpointCore(
             configuration,
             parts.store,
@@ -190,7 +177,7 @@ async def running_endpoint(
         stack.push_async_callback(core.inbound.drain, configuration.drain.total_seconds())
         stack.push_async_callback(core.lines.hush)
         direct_port = await stack.enter_async_context(
-            _direct(configuration, core, parts.clock, credentials, limits)
+            serve_direct(configuration, core, parts.clock, credentials, limits)
         )
         watch = await stack.enter_async_context(_watching(parts, core))
         operations_port = await stack.enter_async_context(
@@ -209,9 +196,9 @@ async def running_endpoint(
         amqp_port = await stack.enter_async_context(
             amqp_channel(configuration, core.amqp, parts.clock)
         )
-        api_port = await stack.enter_async_context(_api(configuration, core))
+        api_port = await stack.enter_async_context(serve_api(configuration, core))
         frame, shown_port = await stack.enter_async_context(
-            _console(configuration, core, parts, file)
+            serve_console(configuration, core, client, parts.store, parts.keys.certificates, file)
         )
         stack.callback(core.events.close)
         if file is not None:
@@ -244,18 +231,6 @@ def _open_store(configuration: EndpointConfiguration) -> SqliteStore | PostgresE
     from gridpost.stores.postgres.endpoint import PostgresEndpointStore
 
     return PostgresEndpointStore.open(configuration.postgres.settings(), configuration.code)
-
-
-def _open_keys(
-    configuration: EndpointConfiguration, pool: ThreadPoolExecutor | None = None
-) -> KeptKeyring:
-    """After the store: it has made the tables."""
-    passphrase = configuration.passphrase()
-    if configuration.keys.place == "folder" or configuration.postgres is None or not passphrase:
-        return FileKeyring(configuration.keys_folder(), passphrase, pool)
-    from gridpost.stores.postgres.keys import PostgresKeyring
-
-    return PostgresKeyring(configuration.postgres.settings(), passphrase, pool)
 
 
 def _once(
@@ -327,7 +302,7 @@ async def run_endpoint(file: Path) -> None:
 def certificates_of(file: Path) -> list[dict[str, Any]]:
     """What `gridpost endpoint certificates` shows."""
     configuration = read_endpoint_configuration(file)
-    ring = _open_keys(configuration)
+    ring = open_keys(configuration)
     now = datetime.now(UTC)
     return [
         {
@@ -339,121 +314,6 @@ def certificates_of(file: Path) -> list[dict[str, Any]]:
         }
         for c in ring.certificates()
     ]
-
-
-def _dialler(
-    configuration: EndpointConfiguration, credentials: PemCredentials, limits: AmqpLimits
-) -> Callable[[Sequence[str], ServerCheck, Callable[[bool, str], None]], LinkKeeper]:
-    proxy = configuration.proxy()
-
-    def dial(
-        urls: Sequence[str], check: ServerCheck, on_state: Callable[[bool, str], None]
-    ) -> LinkKeeper:
-        client = AmqpClient(
-            urls,
-            container=configuration.code,
-            tls=credentials,
-            check=check,
-            proxy=proxy,
-            limits=limits,
-        )
-        return SessionKeeper(client, on_state=on_state)
-
-    return dial
-
-
-@asynccontextmanager
-async def _direct(
-    configuration: EndpointConfiguration,
-    core: EndpointCore,
-    clock: Clock,
-    credentials: PemCredentials,
-    limits: AmqpLimits,
-) -> AsyncIterator[int | None]:
-    """503 cl. 4.5.2: an endpoint that takes no direct transfers has no AMQP port at all."""
-    section = configuration.direct
-    if section is None:
-        yield None
-        return
-    server = AmqpServer(container=configuration.code, clock=clock, limits=limits)
-    port = await server.listen(section.host, section.port, core.door, tls=credentials)
-    try:
-        yield port
-    finally:
-        await server.drain(configuration.drain.total_seconds())
-
-
-@asynccontextmanager
-async def _api(
-    configuration: EndpointConfiguration, core: EndpointCore
-) -> AsyncIterator[int | None]:
-    section = configuration.api
-    if section is None:
-        yield None
-        return
-    app = _pull_app(section, core)
-    if section.certificate is None or section.key is None:
-        async with serve_loopback(app, section.host, section.port) as port:
-            yield port
-        return
-    shown = _api_credentials(section, section.certificate, section.key)
-    asked = ClientCertificate.OPTIONAL if section.client_roots else ClientCertificate.NONE
-    # base64 makes a document a third larger, line ends a little more. The channels refuse in their
-    # own words what is too large; this ends what goes on sending after that.
-    limits = Limits(
-        max_body=2 * configuration.max_content + 2 * _MESSAGE_ROOM,
-        body_seconds=section.body_timeout.total_seconds(),
-    )
-    async with serve(
-        app, section.host, section.port, ServerTls(lambda: shown, asked), limits
-    ) as server:
-        yield server.port
-
-
-def _pull_app(section: ApiSection, core: EndpointCore) -> ASGIApp:
-    """Each channel answers for what it does not have, in its own way."""
-    json, soap = core.api.app(), core.soap
-    if Channel.SOAP not in section.channels:
-        return json
-    rest: ASGIApp = json if Channel.JSON in section.channels else soap
-    at: dict[str, ASGIApp] = {SERVICE.path: soap, OLD_SERVICE.path: core.old_soap}
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await at.get(scope.get("path", "").rstrip("/"), rest)(scope, receive, send)
-
-    return app
-
-
-@asynccontextmanager
-async def _console(
-    configuration: EndpointConfiguration,
-    core: EndpointCore,
-    parts: EndpointParts,
-    file: Path | None,
-) -> AsyncIterator[tuple[Frame | None, int | None]]:
-    section = configuration.console
-    if section is None:
-        yield None, None
-        return
-    frame, console = endpoint_console(
-        core,
-        parts.client,
-        parts.store,
-        parts.clock,
-        lambda: core.configuration,
-        file,
-        parts.keys.certificates,
-    )
-    async with console_port(
-        section, console.app(), parts.client.tls, configuration.max_content
-    ) as port:
-        yield frame, port
-
-
-def _api_credentials(section: ApiSection, certificate: Path, key: Path) -> TlsCredentials:
-    private = pkcs8.read(key.read_bytes(), None, str(key))
-    roots = tuple(der for file in section.client_roots for der in read_certificates(file))
-    return TlsCredentials(read_certificates(certificate), to_pkcs8(private), roots)
 
 
 async def _ended(task: Awaitable[None]) -> None:

@@ -25,15 +25,24 @@ from gridpost.assembly.console_configuration import ConsoleSection, console_in
 from gridpost.assembly.directory_configuration import (
     Code,
     ContactSection,
-    is_loopback,
     read_certificates,
+)
+from gridpost.assembly.endpoint_channels_configuration import (
+    MIB,
+    AmqpSection,
+    ApiSection,
+    BindingSection,
+    CheckSection,
+    FoldersSection,
+    UserSection,
+    patterns_of,
 )
 from gridpost.assembly.old_network_configuration import OldNetworkSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.acceptance import DEFAULT_MAXIMUM_DURATION, MaximumDurations
+from gridpost.core.certificate import CertificateKind
 from gridpost.core.channels import Binding, Bindings, Channel, Receiving, meet
-from gridpost.core.checks import Stage, WhenDown
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
 from gridpost.core.identifiers import ComponentCode, MessageTypePattern
 from gridpost.core.instant import Instant
@@ -42,17 +51,15 @@ from gridpost.core.message_path import MessagePath, Route, senders_of
 from gridpost.core.refusal import Refusal
 from gridpost.core.version import INSTALLED
 from gridpost.services.directory_client.context import ClientSettings
-from gridpost.services.endpoint.amqp_channel import AmqpChannelSettings
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.line import LineSettings
 from gridpost.services.endpoint.probe import ProbeSettings
 from gridpost.services.endpoint.upkeep import UpkeepSettings
 from gridpost.services.endpoint.users import User
-from gridpost.services.operations.passwords import check_hash
+from gridpost.stores.keys.pkcs11 import TokenAccess
 from gridpost.transports.amqp10 import SocksProxy
 
 COMPONENT = "endpoint"
-MIB = 1024 * 1024
 
 _ALWAYS = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -62,14 +69,6 @@ def _path(text: str) -> str:
         return str(Route.parse(text))
     except Refusal as refusal:
         raise ValueError(refusal.message) from None
-
-
-def _hash(text: str) -> str:
-    try:
-        check_hash(text)
-    except Refusal as refusal:
-        raise ValueError(refusal.message) from None
-    return text
 
 
 def _aware(at: datetime) -> datetime:
@@ -85,17 +84,7 @@ def _socks(url: str) -> str:
     return url
 
 
-def _icap(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("icap", "icaps") or not parts.hostname:
-        raise ValueError("write icap://host:port/service, or icaps:// for TLS")
-    if parts.scheme == "icap" and not is_loopback(parts.hostname):
-        raise ValueError("documents leave this machine by TLS only: write icaps://")
-    return url
-
-
 Moment = Annotated[datetime, AfterValidator(_aware)]
-QueueName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
 
 
 class _Section(BaseModel):
@@ -154,217 +143,9 @@ class ConnectionsSection(_Section):
     arrivals_at_once: Count = 64
     idle: Period = timedelta(seconds=60)
     permanent: tuple[Code, ...] = ()
+    exactly_once: bool = False
+    """503 cl. 6.3: settle second on the links that this endpoint opens (AMQP rcv-settle-mode)."""
     proxy: Annotated[str, AfterValidator(_socks)] = ""
-
-
-class ApiSection(_Section):
-    """Where business applications send and pull: the JSON API and SOAP."""
-
-    host: str = "127.0.0.1"
-    port: Port = 8480
-    certificate: Path | None = None
-    key: Path | None = None
-    client_roots: tuple[Path, ...] = ()
-    """CAs whose client certificates are looked at; which user one is, stands under users."""
-    channels: Annotated[tuple[Literal[Channel.JSON, Channel.SOAP], ...], Field(min_length=1)] = (
-        Channel.JSON,
-        Channel.SOAP,
-    )
-    url: str = ""
-    """What the WSDL says of where the service is; empty: where it was asked for."""
-    body_timeout: Period = timedelta(minutes=5)
-    """How long a client may take to hand in one request."""
-    soap_requests_per_user: Count = 64
-    max_envelope: Count = MIB
-    """Of a SOAP request, without its document."""
-
-    @model_validator(mode="after")
-    def _guarded(self) -> ApiSection:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key belong together")
-        if self.certificate is None and not is_loopback(self.host):
-            raise ValueError("without certificate and key the host must be a loopback address")
-        if self.certificate is None and self.client_roots:
-            raise ValueError("client certificates need HTTPS: give certificate and key")
-        return self
-
-
-class AmqpQueuesSection(_Section):
-    outbox: QueueName = "ecp.endpoint.outbox"
-    reply: QueueName = "ecp.endpoint.outbox.reply"
-    inbox: QueueName = "ecp.endpoint.inbox"
-    event: QueueName = "ecp.endpoint.send.event"
-
-    @model_validator(mode="after")
-    def _differ(self) -> AmqpQueuesSection:
-        names = [self.outbox, self.reply, self.inbox, self.event]
-        if len(set(names)) < len(names):
-            raise ValueError("the four queues need four names")
-        return self
-
-
-class AmqpSection(_Section):
-    """The AMQP channel for business applications."""
-
-    host: str = "127.0.0.1"
-    port: Port = 5672
-    mechanism: Literal["PLAIN", "EXTERNAL"] = "PLAIN"
-    certificate: Path | None = None
-    key: Path | None = None
-    client_roots: tuple[Path, ...] = ()
-    """EXTERNAL: CAs whose client certificates are accepted; whose one is, stands under users."""
-    queues: AmqpQueuesSection = AmqpQueuesSection()
-    replies: bool = True
-    events: bool = True
-    keep: Period = timedelta(days=7)
-    credit: Count = 500
-    max_unsettled: Count = 2_000
-    max_connections_per_user: Count = 32
-
-    @model_validator(mode="after")
-    def _guarded(self) -> AmqpSection:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key belong together")
-        if self.certificate is None and not is_loopback(self.host):
-            raise ValueError("without certificate and key the host must be a loopback address")
-        if self.mechanism == "EXTERNAL" and (self.certificate is None or not self.client_roots):
-            raise ValueError("EXTERNAL needs certificate, key and client_roots")
-        if self.mechanism == "PLAIN" and self.client_roots:
-            raise ValueError("client_roots are for the mechanism EXTERNAL")
-        return self
-
-    def settings(self) -> AmqpChannelSettings:
-        names = self.queues
-        return AmqpChannelSettings(
-            names.outbox,
-            names.reply,
-            names.inbox,
-            names.event,
-            self.replies,
-            self.events,
-            self.keep,
-        )
-
-
-class InSection(_Section):
-    """Where received documents go, and the extension of those whose sender gave none."""
-
-    folder: Path
-    extension: Annotated[str, Field(pattern="^[A-Za-z0-9-]*$")] = ""
-
-    @model_validator(mode="after")
-    def _is_read(self) -> InSection:
-        if self.extension in ("tmp", "TMP"):
-            raise ValueError("no application reads files with the extension tmp")
-        return self
-
-
-class FoldersSection(_Section):
-    """503 cl. 11.2.4: File System Shared Folders."""
-
-    out: Path
-    out_error: Path
-    out_log: Path
-    user: str = "folder"
-    """A user of this configuration with the channel folder: its rights count for OUT."""
-    default: InSection | None = Field(default=None, alias="in")
-    types: dict[Pattern, InSection] = Field(default_factory=dict)
-    watch: Literal["inotify", "polling"] = "inotify"
-    poll: Period = timedelta(seconds=1)
-    rescan: Period = timedelta(seconds=60)
-    retry: Period = timedelta(seconds=15)
-    at_once: Count = 16
-    file_mode: Annotated[str, Field(pattern="^0?[0-7]{3}$")] = "0640"
-
-    @model_validator(mode="after")
-    def _apart(self) -> FoldersSection:
-        # m11 cl. 5.2.3.2: each kind of file has a folder of its own.
-        ins = {section.folder for section in self.ins()}
-        kinds = [{self.out}, {self.out_error}, {self.out_log}, ins]
-        if len(set().union(*kinds)) < sum(len(kind) for kind in kinds):
-            raise ValueError("OUT, OUT_ERROR, OUT_LOG and IN are different folders")
-        return self
-
-    def ins(self) -> list[InSection]:
-        return [*self.types.values(), *([self.default] if self.default else [])]
-
-    def folders(self) -> list[Path]:
-        return [self.out, self.out_error, self.out_log, *(s.folder for s in self.ins())]
-
-    def within(self, folder: Path) -> FoldersSection:
-        """With relative paths counted from there."""
-
-        def moved(section: InSection) -> InSection:
-            return section.model_copy(update={"folder": folder / section.folder})
-
-        return self.model_copy(
-            update={
-                "out": folder / self.out,
-                "out_error": folder / self.out_error,
-                "out_log": folder / self.out_log,
-                "default": self.default and moved(self.default),
-                "types": {pattern: moved(section) for pattern, section in self.types.items()},
-            }
-        )
-
-
-class UserSection(_Section):
-    password: Annotated[str, AfterValidator(_hash)] | None = None
-    certificate: Annotated[str, Field(pattern="^[0-9A-Fa-f:]{64,95}$")] | None = None
-    send: tuple[Pattern, ...] = ("*",)
-    receive: tuple[Pattern, ...] = ("*",)
-    channels: tuple[Channel, ...] = tuple(Channel)
-    operator: bool = False
-    """Through the JSON API: may send again, cancel, pause, release and maintain."""
-
-    @model_validator(mode="after")
-    def _shows_something(self) -> UserSection:
-        # A folder knows its user by the rights of the file system.
-        doors = set(self.channels) - {Channel.FOLDER}
-        if doors and self.password is None and self.certificate is None:
-            raise ValueError("a user needs a password or a certificate")
-        return self
-
-    def user(self, name: str) -> User:
-        return User(
-            name,
-            self.password or "",
-            self.certificate or "",
-            _patterns(self.send),
-            _patterns(self.receive),
-            frozenset(self.channels),
-            self.operator,
-        )
-
-
-class BindingSection(_Section):
-    """Through which channel, and to which users, received documents of these types go."""
-
-    message_type: Pattern
-    channel: Receiving = Receiving.PULL
-    users: tuple[str, ...] = ()
-
-
-class CheckSection(_Section):
-    """A check of documents by somebody else's program."""
-
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    message_types: Annotated[tuple[Pattern, ...], Field(min_length=1)] = ("*",)
-    before: Annotated[tuple[Stage, ...], Field(min_length=1)] = tuple(Stage)
-    command: tuple[str, ...] = ()
-    icap: Annotated[str, AfterValidator(_icap)] | None = None
-    preview: Annotated[int, Field(ge=0, le=MIB)] = 1024
-    ca: Path | None = None
-    """CA of an icaps server (PEM) in place of those of the system."""
-    timeout: Period = timedelta(seconds=30)
-    at_once: Count = 4
-    when_down: WhenDown = WhenDown.REFUSE
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> CheckSection:
-        if bool(self.command) == (self.icap is not None):
-            raise ValueError("a check is either a command or an icap server")
-        return self
 
 
 class EndpointJournalSection(JournalSection):
@@ -392,11 +173,29 @@ class EndpointOperationsSection(OperationsSection):
     probe: ProbeSection | None = None
 
 
+class TokenSection(_Section):
+    """A PKCS#11 token that makes and holds private keys; they never leave it."""
+
+    module: Path
+    """The library of the token's vendor."""
+    label: Annotated[str, Field(min_length=1)]
+    pin: SecretStr
+    """Better given by the environment than in the file."""
+    kinds: Annotated[
+        tuple[Literal[CertificateKind.SIGNING, CertificateKind.ENCRYPTION], ...],
+        Field(min_length=1),
+    ] = (CertificateKind.SIGNING, CertificateKind.ENCRYPTION)
+
+    def access(self) -> TokenAccess:
+        return TokenAccess(str(self.module), self.label, self.pin.get_secret_value())
+
+
 class EndpointKeysSection(KeysSection):
     place: Literal["folder", "store"] = "folder"
     """store: in the database, encrypted with the passphrase, for all processes of the endpoint."""
     folder: Path | None = None
     """A folder that all processes of the endpoint can read; otherwise `keys` in the home."""
+    token: TokenSection | None = None
 
 
 class EndpointConfiguration(WatchedConfiguration):
@@ -508,8 +307,8 @@ class EndpointConfiguration(WatchedConfiguration):
             strict_patterns=self.strict_patterns,
             max_content=self.max_content,
             priorities={MessageTypePattern(p): n for p, n in self.priorities.items()},
-            ordered=_patterns(self.ordered),
-            journalled_content=_patterns(self.journal.content),
+            ordered=patterns_of(self.ordered),
+            journalled_content=patterns_of(self.journal.content),
         )
 
     def retention_of(self) -> Retention:
@@ -595,43 +394,21 @@ def read_endpoint_configuration(file: Path) -> EndpointConfiguration:
     """Relative paths in the file count from its folder."""
     configuration = read_configuration(file, EndpointConfiguration)
     folder = file.resolve().parent
-    api = configuration.api
-    if api is not None:
-        api = api.model_copy(
-            update={
-                "certificate": api.certificate and folder / api.certificate,
-                "key": api.key and folder / api.key,
-                "client_roots": tuple(folder / root for root in api.client_roots),
-            }
-        )
-    amqp = configuration.amqp
-    if amqp is not None:
-        amqp = amqp.model_copy(
-            update={
-                "certificate": amqp.certificate and folder / amqp.certificate,
-                "key": amqp.key and folder / amqp.key,
-                "client_roots": tuple(folder / root for root in amqp.client_roots),
-            }
-        )
     keys, postgres = configuration.keys, configuration.postgres
     return configuration.model_copy(
         update={
             "keys": keys.model_copy(update={"folder": keys.folder and folder / keys.folder}),
             "postgres": postgres and postgres.beside(folder),
-            "amqp": amqp,
+            "amqp": configuration.amqp and configuration.amqp.within(folder),
             "folders": configuration.folders and configuration.folders.within(folder),
             "home": folder / configuration.home,
             "checks": tuple(
                 c.model_copy(update={"ca": c.ca and folder / c.ca}) for c in configuration.checks
             ),
             "roots": tuple(folder / root for root in configuration.roots),
-            "api": api,
+            "api": configuration.api and configuration.api.within(folder),
             "console": console_in(folder, configuration.console),
             "old_network": configuration.old_network and configuration.old_network.beside(folder),
             **watched_in(folder, configuration),
         }
     )
-
-
-def _patterns(texts: tuple[str, ...]) -> tuple[MessageTypePattern, ...]:
-    return tuple(MessageTypePattern(text) for text in texts)

@@ -9,7 +9,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.checks import check_rules
-from gridpost.assembly.endpoint_configuration import ApiSection, EndpointConfiguration
+from gridpost.assembly.endpoint_channels_configuration import ApiSection
+from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.old_network import old_network
 from gridpost.assembly.spool import spooling
 from gridpost.core.identifiers import ComponentCode

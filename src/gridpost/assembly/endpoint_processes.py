@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import structlog
 
+from gridpost.assembly.endpoint_keys import EndpointKeys
 from gridpost.assembly.endpoint_parts import EndpointCore
 from gridpost.core.delivery import Side, TraceEntry
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.ports import UnitOfWork
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.service import Duty, EndpointService
-from gridpost.stores.keys.ring import KeptKeyring
 from gridpost.stores.postgres.endpoint import PostgresEndpointStore, fenced_by
 from gridpost.stores.postgres.leases import Leases
 from gridpost.stores.postgres.news import Listener, Topic
@@ -38,7 +38,7 @@ class EndpointProcess:
         store: PostgresEndpointStore,
         core: EndpointCore,
         client: DirectoryClient,
-        keys: KeptKeyring,
+        keys: EndpointKeys,
     ) -> None:
         self._store = store
         self._core = core

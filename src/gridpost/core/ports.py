@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from gridpost.core.certificate import Certificate
+from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.delivery import Decision, Side, TraceEntry
 from gridpost.core.enrolment import Enrolment
 from gridpost.core.holds import Controls
@@ -337,7 +337,9 @@ class KeyCabinet(Keyring, Protocol):
     A key is called by its SubjectPublicKeyInfo. What a call did is durable when it returns.
     """
 
-    def create_key(self, bits: int = 2048) -> bytes: ...
+    def create_key(self, bits: int = 2048, kind: CertificateKind | None = None) -> bytes:
+        """`kind`: what it will be certified for; a cabinet may have places for some kinds."""
+        ...
 
     def import_key(self, der: bytes) -> bytes:
         """A key made elsewhere (PKCS#8, DER)."""

@@ -175,7 +175,15 @@ def merge(directory: Directory, received: Answer, *, at: datetime) -> Merge:
         subsystems.append(
             Subsystem(grant.component_directory, grant.content_id, components, at + grant.ttl)
         )
-    kept, duplicates = without_duplicates(subsystems, first=())
+    # 503 cl. 4.4.3: whoever had a code and still has it keeps it, whichever directory was asked.
+    now_of = {s.component_directory: {c.code for c in s.components} for s in subsystems}
+    owners = {
+        c.code: s.component_directory
+        for s in directory.subsystems.values()
+        for c in s.components
+        if c.code in now_of.get(s.component_directory, ())
+    }
+    kept, duplicates = without_duplicates(subsystems, owners)
     return Merge(Directory.of(kept), frozenset(changed), (*warnings, *duplicates))
 
 
@@ -191,7 +199,8 @@ def merge_home_of(
     known = directory.subsystems.get(peer)
     partial = merge(Directory.of([known] if known else []), own, at=at)
     # 503 cl. 7.3.2: what was there first keeps its code; only the duplicates are rejected.
-    kept, duplicates = without_duplicates(partial.directory.subsystems.values(), first=others)
+    owners = {c.code: s.component_directory for s in others for c in s.components}
+    kept, duplicates = without_duplicates(partial.directory.subsystems.values(), owners)
     foreign = tuple(
         f"{peer} sent {c.code}, which belongs to {c.component_directory}: ignored"
         for c in received.components
@@ -205,16 +214,19 @@ def merge_home_of(
 
 
 def without_duplicates(
-    subsystems: Iterable[Subsystem], first: Iterable[Subsystem]
+    subsystems: Iterable[Subsystem], owners: Mapping[ComponentCode, ComponentCode]
 ) -> tuple[list[Subsystem], list[str]]:
-    """503 cl. 7.3.2: components whose code an earlier subsystem already has are left out."""
-    owners = {c.code: s.component_directory for s in first for c in s.components}
+    """503 cl. 7.3.2: components whose code belongs to another subsystem are left out.
+
+    A code that nobody in `owners` has belongs to the first subsystem that has it.
+    """
+    owned = dict(owners)
     kept: list[Subsystem] = []
     warnings: list[str] = []
     for subsystem in subsystems:
         components: dict[str, Component] = {}
         for component in subsystem.components:
-            owner = owners.setdefault(component.code, subsystem.component_directory)
+            owner = owned.setdefault(component.code, subsystem.component_directory)
             if owner == subsystem.component_directory and component.code not in components:
                 components[component.code] = component
             else:

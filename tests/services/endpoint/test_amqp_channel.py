@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from gridpost.assembly.channels import amqp_channel
-from gridpost.assembly.endpoint_configuration import AmqpSection
+from gridpost.assembly.endpoint_channels_configuration import AmqpSection
 from gridpost.core.channels import Binding, Bindings, Channel, Receiving
 from gridpost.core.delivery import Side, State
 from gridpost.core.identifiers import MessageTypePattern

@@ -21,8 +21,8 @@ from cryptography.x509.oid import NameOID
 from lxml import etree
 from prometheus_client import CollectorRegistry
 
-from gridpost.assembly.endpoint import _api
-from gridpost.assembly.endpoint_configuration import ApiSection
+from gridpost.assembly.endpoint_channels_configuration import ApiSection
+from gridpost.assembly.endpoint_ports import serve_api
 from gridpost.client import AsyncEndpoint
 from gridpost.core.channels import Channel
 from gridpost.core.identifiers import MessageTypePattern
@@ -101,7 +101,7 @@ async def test_applications_are_known_by_certificate_or_password_over_https(tmp_
     section = ApiSection(port=0, certificate=shown, key=key, client_roots=(ca,))
     configuration: Any = SimpleNamespace(api=section, max_content=1000)
     core: Any = SimpleNamespace(api=api, soap=None, old_soap=None)
-    async with _api(configuration, core) as port:
+    async with serve_api(configuration, core) as port:
         url = f"https://127.0.0.1:{port}"
         async with AsyncEndpoint(url, certificate=robot, key=robot_key, ca=ca) as by_certificate:
             sent = await by_certificate.send("E2", "A01", b"x")
@@ -162,7 +162,7 @@ async def test_soap_over_https_takes_a_certificate_or_a_password_and_nothing_els
             message = {"receiverCode": "E2", "messageType": "A01", "content": b"x" * 50_000}
             return str(service.SendMessage(message=message))
 
-    async with _api(configuration, core) as port:
+    async with serve_api(configuration, core) as port:
         url = f"https://127.0.0.1:{port}/mades/2"
         by_certificate = await asyncio.to_thread(send, url, (robot, robot_key))
         by_password = await asyncio.to_thread(send, url, None, ("person", "secret"))

@@ -12,8 +12,12 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
+from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.keys.files import FileKeyring, write_record
 from gridpost.stores.keys.pkcs11 import TokenAccess, TokenKeyring
+from gridpost.stores.keys.rsa_operations import to_pkcs8
+from gridpost.stores.keys.with_token import TokenCabinet
 from gridpost.wire.seal.registry import OAEP_SHA256
 from gridpost.wire.x509 import public_key
 from support.pki import shared_endpoint
@@ -154,3 +158,34 @@ def test_a_token_with_raw_rsa_alone_signs_too(
     ).stdout
     value = bytes.fromhex(printed)
     public_key(signing.der).verify(value, b"data", PKCS1v15(), hashes.SHA512())
+
+
+async def test_some_keys_are_in_a_token_and_the_others_in_files(
+    token: TokenAccess, tmp_path: Path
+) -> None:
+    one = shared_endpoint("E1")
+    files = FileKeyring(tmp_path / "keys")
+    for certificate in (one.authentication, one.encryption):
+        files.import_key(to_pkcs8(one.keys[certificate.kind]))
+    place = tmp_path / "keys" / "token"
+    cabinet = TokenCabinet(files, token, [CertificateKind.SIGNING], place)
+    for certificate in one.certificates:
+        cabinet.install(certificate)
+    made = cabinet.create_key(kind=CertificateKind.SIGNING)
+    with pytest.raises(Refusal):
+        cabinet.export_key(made)
+    assert cabinet.export_key(cabinet.create_key(kind=CertificateKind.AUTHENTICATION))
+    cabinet.close()
+    # Over a restart, and in another process of the same endpoint.
+    again = TokenCabinet(FileKeyring(tmp_path / "keys"), token, [CertificateKind.SIGNING], place)
+    again.reload()
+    assert {c.der for c in again.certificates()} == {c.der for c in one.certificates}
+    (signer,) = again.signers()
+    value = await signer.sign(b"data")
+    public_key(one.signing.der).verify(value, b"data", PKCS1v15(), hashes.SHA512())
+    assert [o.certificate for o in again.openers()] == [one.encryption]
+    again.close()
+    # A certificate whose key the token cannot use is found out at start-up.
+    write_record(place / "x.json", one.encryption)
+    with pytest.raises(Refusal, match="cannot open session keys"):
+        TokenCabinet(FileKeyring(tmp_path / "keys"), token, [CertificateKind.ENCRYPTION], place)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from gridpost.core.refusal import Refusal, Rule
-from support.network import API_PASSWORD, Network, cli, until_status
+from support.network import API_PASSWORD, CLI, Network, cli, environment, until_status
+from support.token import LABEL, PIN, make_token, module
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -186,3 +189,62 @@ async def test_an_orderly_stop_ends_cleanly_and_a_restart_goes_on(net: Network) 
     async with net.api("E1") as sender:
         for message_id in ids:
             await until_status(sender, message_id, "DELIVERED")
+
+
+ENROL = """import sys
+from pathlib import Path
+from gridpost.assembly.administration_client import AdministrationClient
+from gridpost.assembly.directory_configuration import read_directory_configuration
+from gridpost.assembly.network import Placed
+from gridpost.demo.enrolment import enrol
+directory, token, file = sys.argv[1:]
+section = read_directory_configuration(Path(directory)).administration
+enrol(AdministrationClient(section, token), Placed("endpoint", "E3", Path(file), {}))
+"""
+"""In a process of its own: the library of a token reads its settings once."""
+
+
+async def ended(*command: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        *command, stderr=asyncio.subprocess.PIPE, env=environment()
+    )
+    _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+@pytest.mark.timeout(600)
+async def test_messages_are_signed_in_a_token_that_alone_has_the_key(
+    net: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTHSM2_CONF", "")
+    make_token(tmp_path)
+    both, signing = '["SIGNING", "ENCRYPTION"]', '["SIGNING"]'
+    section = f'[keys.token]\nmodule = "{module()}"\nlabel = "{LABEL}"\npin = "{PIN}"\n'
+    running = await net.endpoint(
+        "E3", "INDIRECT:B1", last=f"{section}kinds = {both}\n", enrol=False
+    )
+    register = (sys.executable, "-c", ENROL, str(net.directory.file), net._token, str(running.file))
+    # SoftHSM 2.6 has OAEP with SHA-1 only: said before anybody is asked for a certificate.
+    code, said = await ended(*register)
+    assert code == 1
+    assert f"the token '{LABEL}' cannot open session keys with" in said
+    text = running.file.read_text(encoding="utf-8").replace(both, signing)
+    running.file.write_text(text, encoding="utf-8")
+    assert await ended(*register) == (0, "")
+    keys = net.folder / "E3" / "keys"
+    (record,) = (keys / "token").glob("*.json")
+    assert json.loads(record.read_text(encoding="utf-8"))["kind"] == "SIGNING"
+    assert not (keys / f"{record.stem}.key").exists()
+    await net.start("E3")
+    await net.known("E3", "E1")
+    await net.known("E1", "E3")
+    async with net.api("E3") as one, net.api("E1") as other:
+        sent = await one.send("E1", "TOKEN", b"signed in a token")
+        came = await other.send("E3", "TOKEN", b"acknowledged with its signature")
+        await until_status(one, sent, "DELIVERED")
+        await until_status(other, came, "DELIVERED")
+    await running.stop()
+    running.file.write_text(text.replace(f'"{LABEL}"', '"another"'), encoding="utf-8")
+    code, said = await ended(*CLI, "endpoint", "run", "--config", str(running.file))
+    assert code == 1
+    assert "the token 'another' of" in said

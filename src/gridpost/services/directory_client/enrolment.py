@@ -203,7 +203,7 @@ class Enroller:
         """503 cl. 7.6: from the integrated generator, or made elsewhere."""
         if kind in imported:
             return self._context.keys.import_key(imported[kind])
-        return self._context.keys.create_key(self._context.settings.key_bits)
+        return self._context.keys.create_key(self._context.settings.key_bits, kind)
 
     def _bring_in(self, external: Mapping[CertificateKind, KeyBundle]) -> tuple[Certificate, ...]:
         certificates = []

@@ -17,7 +17,7 @@ from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.core.version import INSTALLED, check_message
+from gridpost.core.version import INSTALLED, check_message, understands
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.evidence import Archive
 from gridpost.services.endpoint.tracking import (
@@ -349,5 +349,6 @@ def _metadata(fields: Fields) -> Metadata:
         expiration_time=fields.absolute_expiry,
         sender_code=fields.sender_code,
         internal_type=fields.internal_type,
-        message_mversion=fields.mversion,
+        # 503 cl. 9.2: nobody can answer in a version that it does not know.
+        message_mversion=fields.mversion if understands(INSTALLED, fields.mversion) else INSTALLED,
     )

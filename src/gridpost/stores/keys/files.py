@@ -55,12 +55,7 @@ class FileKeyring(KeptKeyring):
         owner_only.write(self._path(name, "key"), pkcs8.write(key, self._passphrase))
 
     def _keep_certificate(self, name: str, certificate: Certificate) -> None:
-        record = {
-            "kind": certificate.kind.value,
-            "certificate_id": certificate.certificate_id,
-            "certificate": to_pem(certificate.der).decode("ascii"),
-        }
-        owner_only.write(self._path(name, "json"), json.dumps(record, indent=1).encode())
+        write_record(self._path(name, "json"), certificate)
 
     def _path(self, name: str, suffix: str) -> Path:
         return self._directory / f"{name}.{suffix}"
@@ -72,15 +67,26 @@ class FileKeyring(KeptKeyring):
         return private
 
     def _load_certificate(self, path: Path) -> Certificate:
-        try:
-            record = json.loads(owner_only.read(path))
-            (der,) = from_pem(record["certificate"].encode())
-            certificate = read_certificate(
-                der, CertificateKind(record["kind"]), record["certificate_id"]
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refusal(Rule.BAD_KEY, f"{path} cannot be read", str(error)) from None
-        name = key_id(public_key_bytes(public_key(der)))
+        certificate = read_record(path)
+        name = key_id(public_key_bytes(public_key(certificate.der)))
         if name != path.stem or name not in self._keys:
             raise Refusal(Rule.BAD_KEY, f"there is no private key for the certificate in {path}")
         return certificate
+
+
+def write_record(path: Path, certificate: Certificate) -> None:
+    record = {
+        "kind": certificate.kind.value,
+        "certificate_id": certificate.certificate_id,
+        "certificate": to_pem(certificate.der).decode("ascii"),
+    }
+    owner_only.write(path, json.dumps(record, indent=1).encode())
+
+
+def read_record(path: Path) -> Certificate:
+    try:
+        record = json.loads(owner_only.read(path))
+        (der,) = from_pem(record["certificate"].encode())
+        return read_certificate(der, CertificateKind(record["kind"]), record["certificate_id"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refusal(Rule.BAD_KEY, f"{path} cannot be read", str(error)) from None

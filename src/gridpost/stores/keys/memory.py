@@ -22,7 +22,7 @@ class MemoryKeyring:
         self._keys: dict[bytes, rsa.RSAPrivateKey] = {}
         self._certificates: dict[bytes, Certificate] = {}
 
-    def create_key(self, bits: int = 2048) -> bytes:
+    def create_key(self, bits: int = 2048, kind: CertificateKind | None = None) -> bytes:
         """A new key; its SubjectPublicKeyInfo is how it is called."""
         return self._add(rsa_operations.generate(bits))
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.refusal import Refusal, Rule
@@ -29,7 +30,7 @@ from gridpost.wire.seal.registry import (
     PKCS1_V1_5,
     SHA_512,
 )
-from gridpost.wire.x509 import public_key
+from gridpost.wire.x509 import public_key, public_key_bytes
 
 # RFC 8017 section 9.2, note 1: what stands before a SHA-512 digest in a PKCS#1 v1.5 signature.
 _DIGEST_INFO_SHA_512 = bytes.fromhex("3051300d060960864801650304020305000440")
@@ -59,18 +60,32 @@ class TokenKeyring:
         certificates: Iterable[Certificate],
         paddings: Iterable[str] = (OAEP_SHA256,),
     ) -> None:
-        self._certificates = tuple(certificates)
+        self._certificates: tuple[Certificate, ...] = ()
+        self._paddings = tuple(paddings)
         self._token = _Token(access)
         try:
-            for certificate in self._certificates:
-                if certificate.kind is CertificateKind.SIGNING:
-                    self._token.check_signing(certificate)
-                elif certificate.kind is CertificateKind.ENCRYPTION:
-                    for padding in paddings:
-                        self._token.check_opening(certificate, padding)
+            for certificate in certificates:
+                self.add(certificate)
         except BaseException:
             self.close()
             raise
+
+    def add(self, certificate: Certificate) -> None:
+        """One that was issued for a key in the token; refused when the token cannot use that key."""
+        if certificate.kind is CertificateKind.SIGNING:
+            self._token.check_signing(certificate)
+        elif certificate.kind is CertificateKind.ENCRYPTION:
+            for padding in self._paddings:
+                self._token.check_opening(certificate, padding)
+        if certificate not in self._certificates:
+            self._certificates = (*self._certificates, certificate)
+
+    def create_key(self, bits: int, kind: CertificateKind) -> bytes:
+        """A new key that never leaves the token; its SubjectPublicKeyInfo."""
+        return self._token.create(bits, kind, self._paddings)
+
+    def holds(self, certificate: Certificate) -> bool:
+        return self._token.holds(certificate)
 
     def certificates(self) -> Sequence[Certificate]:
         return self._certificates
@@ -178,11 +193,58 @@ class _Token:
         probe = os.urandom(32)
         wrapped = public_key(certificate.der).encrypt(probe, STANDARD.padding(padding).rsa)
         if self.open(certificate, wrapped, padding) != probe:
-            raise Refusal(
-                Rule.KEY_TOKEN,
-                f"the token '{self._access.token}' cannot open session keys with {padding}: keep "
-                "the ENCRYPTION key in a file, or agree on another padding with the peers",
-            )
+            raise self._cannot_open(padding)
+
+    def holds(self, certificate: Certificate) -> bool:
+        with self._library:
+            return self._search(public_key(certificate.der)) is not None
+
+    def create(self, bits: int, kind: CertificateKind, paddings: Iterable[str]) -> bytes:
+        """Refuses before anybody certifies the key when the token could not use it."""
+        from pkcs11 import Attribute, KeyType, PKCS11Error
+
+        signs = kind is CertificateKind.SIGNING
+        uses = {Attribute.SIGN: signs, Attribute.DECRYPT: not signs}
+        try:
+            with self._library, self._token.open(rw=True) as session:
+                made, private = session.generate_keypair(
+                    KeyType.RSA,
+                    bits,
+                    store=True,
+                    label=f"gridpost {kind.value.lower()}",
+                    public_template={Attribute.VERIFY: signs, Attribute.ENCRYPT: not signs},
+                    private_template={
+                        **uses,
+                        Attribute.PRIVATE: True,
+                        Attribute.SENSITIVE: True,
+                        Attribute.EXTRACTABLE: False,
+                    },
+                )
+                public = _public(made)
+                for padding in () if signs else paddings:
+                    probe = os.urandom(32)
+                    wrapped = public.encrypt(probe, STANDARD.padding(padding).rsa)
+                    if _decrypt(private, wrapped, padding) != probe:
+                        made.destroy()
+                        private.destroy()
+                        raise self._cannot_open(padding)
+        except PKCS11Error as error:
+            raise self._failed(error) from error
+        return public_key_bytes(public)
+
+    def _cannot_open(self, padding: str) -> Refusal:
+        return Refusal(
+            Rule.KEY_TOKEN,
+            f"the token '{self._access.token}' cannot open session keys with {padding}: keep "
+            "the ENCRYPTION key in a file, or agree on another padding with the peers",
+        )
+
+    def _failed(self, error: Exception) -> Refusal:
+        return Refusal(
+            Rule.KEY_TOKEN,
+            f"the token '{self._access.token}' failed: {type(error).__name__}",
+            str(error),
+        )
 
     def sign(self, certificate: Certificate, data: bytes, algorithm: str) -> bytes:
         from pkcs11 import Mechanism
@@ -198,28 +260,7 @@ class _Token:
         )
 
     def open(self, certificate: Certificate, wrapped: bytes, padding: str) -> bytes | None:
-        from pkcs11 import MGF, Mechanism, PKCS11Error
-
-        oaep = Mechanism.RSA_PKCS_OAEP
-        forms: dict[str, tuple[Mechanism, object]] = {
-            OAEP_SHA256: (oaep, (Mechanism.SHA256, MGF.SHA256, None)),
-            OAEP_SHA256_MGF1_SHA1: (oaep, (Mechanism.SHA256, MGF.SHA1, None)),
-            PKCS1_V1_5: (Mechanism.RSA_PKCS, None),
-        }
-        if padding not in forms:
-            raise Refusal(Rule.SEAL_ALGORITHM_UNKNOWN, f"the token cannot open {padding}")
-        mechanism, parameters = forms[padding]
-
-        def decrypt(key: Any) -> bytes | None:
-            try:
-                return bytes(key.decrypt(wrapped, mechanism=mechanism, mechanism_param=parameters))
-            except PKCS11Error as error:
-                if isinstance(error, _lost()):
-                    raise
-                # Tokens call a bad padding by many names; all of them mean: not a session key.
-                return None
-
-        return self._with_key(certificate, decrypt)
+        return self._with_key(certificate, lambda key: _decrypt(key, wrapped, padding))
 
     def close(self) -> None:
         self.pool.shutdown(wait=True)
@@ -239,11 +280,7 @@ class _Token:
                     self._session = self._log_in()
                     return operation(self._key(certificate))
             except PKCS11Error as error:
-                raise Refusal(
-                    Rule.KEY_TOKEN,
-                    f"the token '{self._access.token}' failed: {type(error).__name__}",
-                    str(error),
-                ) from error
+                raise self._failed(error) from error
 
     def _key(self, certificate: Certificate) -> Any:
         if certificate.der not in self._keys:
@@ -251,9 +288,19 @@ class _Token:
         return self._keys[certificate.der]
 
     def _find(self, certificate: Certificate) -> Any:
+        found = self._search(public_key(certificate.der))
+        if found is None:
+            raise Refusal(
+                Rule.KEY_TOKEN,
+                f"the token '{self._access.token}' holds no private key for the certificate "
+                f"{certificate.certificate_id}",
+            )
+        return found
+
+    def _search(self, public: rsa.RSAPublicKey) -> Any:
         from pkcs11 import Attribute, KeyType, ObjectClass
 
-        modulus = public_key(certificate.der).public_numbers().n
+        modulus = public.public_numbers().n
         wanted = modulus.to_bytes((modulus.bit_length() + 7) // 8)
         template = {
             Attribute.CLASS: ObjectClass.PRIVATE_KEY,
@@ -262,11 +309,7 @@ class _Token:
         for key in self._session.get_objects(template):
             if bytes(key[Attribute.MODULUS]).lstrip(b"\0") == wanted:
                 return key
-        raise Refusal(
-            Rule.KEY_TOKEN,
-            f"the token '{self._access.token}' holds no private key for the certificate "
-            f"{certificate.certificate_id}",
-        )
+        return None
 
     def _log_in(self) -> Any:
         from pkcs11.exceptions import UserAlreadyLoggedIn
@@ -284,6 +327,36 @@ class _Token:
         # What the token has forgotten need not be closed.
         with suppress(PKCS11Error):
             self._session.close()
+
+
+def _decrypt(key: Any, wrapped: bytes, padding: str) -> bytes | None:
+    from pkcs11 import MGF, Mechanism, PKCS11Error
+
+    oaep = Mechanism.RSA_PKCS_OAEP
+    forms: dict[str, tuple[Mechanism, object]] = {
+        OAEP_SHA256: (oaep, (Mechanism.SHA256, MGF.SHA256, None)),
+        OAEP_SHA256_MGF1_SHA1: (oaep, (Mechanism.SHA256, MGF.SHA1, None)),
+        PKCS1_V1_5: (Mechanism.RSA_PKCS, None),
+    }
+    if padding not in forms:
+        raise Refusal(Rule.SEAL_ALGORITHM_UNKNOWN, f"the token cannot open {padding}")
+    mechanism, parameters = forms[padding]
+    try:
+        return bytes(key.decrypt(wrapped, mechanism=mechanism, mechanism_param=parameters))
+    except PKCS11Error as error:
+        if isinstance(error, _lost()):
+            raise
+        # Tokens call a bad padding by many names; all of them mean: not a session key.
+        return None
+
+
+def _public(key: Any) -> rsa.RSAPublicKey:
+    from pkcs11 import Attribute
+
+    modulus, exponent = (
+        int.from_bytes(bytes(key[a])) for a in (Attribute.MODULUS, Attribute.PUBLIC_EXPONENT)
+    )
+    return rsa.RSAPublicNumbers(exponent, modulus).public_key()
 
 
 def _lost() -> tuple[type[Exception], ...]:

@@ -30,7 +30,7 @@ class KeptKeyring(ABC):
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
         self._certificates: dict[str, Certificate] = {}
 
-    def create_key(self, bits: int = 2048) -> bytes:
+    def create_key(self, bits: int = 2048, kind: CertificateKind | None = None) -> bytes:
         """A new key, kept for good; its SubjectPublicKeyInfo is how it is called."""
         return self._add(rsa_operations.generate(bits))
 

@@ -104,7 +104,9 @@ class KeptProducer(_Kept):
         return future
 
     async def _attach(self, connection: ClientConnection) -> ClientProducer:
-        return await connection.attach_producer(self.address)
+        return await connection.attach_producer(
+            self.address, exactly_once=self._keeper.exactly_once
+        )
 
 
 class KeptConsumer(_Kept):
@@ -123,7 +125,10 @@ class KeptConsumer(_Kept):
 
     async def _attach(self, connection: ClientConnection) -> ClientConsumer:
         return await connection.attach_consumer(
-            self.address, self._on_delivery, credit=self._credit
+            self.address,
+            self._on_delivery,
+            credit=self._credit,
+            exactly_once=self._keeper.exactly_once,
         )
 
 
@@ -136,8 +141,10 @@ class SessionKeeper:
         *,
         backoff: Backoff | None = None,
         on_state: Callable[[bool, str], None] | None = None,
+        exactly_once: bool = False,
     ) -> None:
         """`on_state` is told when the connection comes up or goes, and why."""
+        self.exactly_once = exactly_once
         self._client = client
         self._backoff = backoff or Backoff()
         self._on_state = on_state
