@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from gridpost.services.bus.posting import CLAIM, Post, WebCall
 from gridpost.services.bus.processing import Processor, Treated
 from gridpost.services.bus.settings import BusSettings
 from gridpost.services.bus.subscribers import Subscriber
+from gridpost.wire.envelope import amqp10
 
 log = structlog.get_logger(__name__)
 
@@ -137,7 +139,7 @@ class BusService:
         await channel.consume(queue, take, prefetch=1)
 
     async def _hand_on(self, channel: Channel, incoming: Incoming, to: Subscriber) -> None:
-        taken = await to.take(incoming.body)
+        taken = await to.take(_from_amqp10(incoming).body)
         if not channel.closed:
             if taken:
                 await channel.ack(incoming.tag)
@@ -163,6 +165,7 @@ class BusService:
         self, channel: Channel, context: str, name: str, event: bool
     ) -> Callable[[Incoming], None]:
         def take(incoming: Incoming) -> None:
+            incoming = _from_amqp10(incoming)
             task = asyncio.create_task(self._treat(channel, incoming, context, name, event))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -298,3 +301,17 @@ class BusService:
             for c in sorted(self.settings.contexts)
             for verb, noun in sorted({*self.handlers.requests, *self.handlers.events})
         ]
+
+
+def _from_amqp10(incoming: Incoming) -> Incoming:
+    """What a client of AMQP 1.0 sent, as if it had come by AMQP 0-9-1."""
+    found = incoming.properties
+    body = incoming.body
+    if found.type == amqp10.TYPE:
+        # What cannot be read is answered like anything else that is no envelope.
+        with suppress(Refusal):
+            body = amqp10.body_of(body)
+    reply_to = amqp10.queue_of(found.reply_to) if found.reply_to else None
+    if body is incoming.body and reply_to == found.reply_to:
+        return incoming
+    return replace(incoming, body=body, properties=replace(found, reply_to=reply_to))
