@@ -57,17 +57,14 @@ class Collecting:
             log.info("home node answers", node=network.settings.node)
             network.problem = ""
             network.uploading.on_unblocked()
-        done: list[str] = []
-        try:
-            for metadata, body in downloaded.messages:
-                await self._arrival.take(metadata, body)
-                done.append(metadata.message_id)
-            await self._log_unreadable(downloaded)
-            done += [message_id for message_id, _ in downloaded.unreadable]
-        finally:
-            # What was stored before something went wrong is ours: it need not come again.
-            if done:
-                await network.home.confirm(done)
+        for metadata, body in downloaded.messages:
+            await self._arrival.take(metadata, body)
+        await self._log_unreadable(downloaded)
+        # Cl. 5.3.3.5: all or none; what comes again although it is stored is a duplicate.
+        done = [metadata.message_id for metadata, _ in downloaded.messages]
+        done += [message_id for message_id, _ in downloaded.unreadable]
+        if done:
+            await network.home.confirm(done)
         return bool(downloaded.waiting)
 
     async def _log_unreadable(self, downloaded: Downloaded) -> None:
