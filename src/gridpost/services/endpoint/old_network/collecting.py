@@ -61,7 +61,7 @@ class Collecting:
             await self._arrival.take(metadata, body)
         await self._log_unreadable(downloaded)
         # Cl. 5.3.3.5: all or none; what comes again although it is stored is a duplicate.
-        done = [metadata.message_id for metadata, _ in downloaded.messages]
+        done: list[str] = [metadata.message_id for metadata, _ in downloaded.messages]
         done += [message_id for message_id, _ in downloaded.unreadable]
         if done:
             await network.home.confirm(done)
