@@ -63,6 +63,7 @@ async def site(node: TestNode) -> Site:
 @pytest.mark.req("m11-T38-a", component="node")
 @pytest.mark.req("m11-T39-a", component="node")
 @pytest.mark.req("m11-2.6-b", component="node")
+@pytest.mark.req("m11-3.8-g", component="node")
 async def test_a_message_waits_until_its_download_is_confirmed(site: Site) -> None:
     sender, receiver = site.one.session(), site.two.session()
     metadata, content = await site.one.message(site.two, b"\0\xffanything" * 1000)

@@ -37,7 +37,7 @@ class Collecting:
         while True:
             self._wake.clear()
             try:
-                more = await self.round()
+                more = await self._whole_round()
                 failures = 0
             except Refusal as refusal:
                 if refusal.rule is Rule.ENDPOINT_VERSION:
@@ -48,6 +48,16 @@ class Collecting:
                 continue
             if not more:
                 await self._pause(self._network.settings.poll.total_seconds())
+
+    async def _whole_round(self) -> bool:
+        """A stop lets what is under way end: what was stored is confirmed, and connections close."""
+        work = asyncio.ensure_future(self.round())
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            with suppress(Refusal):
+                await work
+            raise
 
     async def round(self) -> bool:
         """One download; is there more to fetch at once?"""
