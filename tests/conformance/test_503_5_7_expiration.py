@@ -66,6 +66,7 @@ async def test_all_six_types_carry_their_expiration_three_times() -> None:
 @pytest.mark.req("503-5.7-b")
 @pytest.mark.req("503-5.7-c")
 @pytest.mark.req("503-5.7-d")
+@pytest.mark.req("m11-3.11.2-b", component="endpoint")
 async def test_the_duration_of_the_message_type_counts_from_acceptance() -> None:
     world = World(settings=SETTINGS)
     accepted = world.clock.now()
@@ -153,6 +154,7 @@ async def test_a_message_that_arrives_expired_is_accepted_and_ignored() -> None:
 
 @pytest.mark.req("503-5.7-k")
 @pytest.mark.req("503-5.7-l")
+@pytest.mark.req("m11-3.11.1-a", component="endpoint")
 async def test_expiration_fails_accepted_messages_and_leaves_all_others() -> None:
     world = World(settings=SETTINGS)
     received = await world["E1"].send("E2")

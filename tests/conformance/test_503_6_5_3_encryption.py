@@ -58,6 +58,7 @@ def processor(transfer: SealedMessage) -> Processor:
 
 
 @pytest.mark.req("503-6.5.3-a")
+@pytest.mark.req("m11-3.14.4-b", component="endpoint")
 async def test_only_the_recipient_reads_the_content_and_anyone_reads_the_metadata() -> None:
     transfer = await sealed()
     assert CONTENT not in transfer.body
@@ -89,6 +90,8 @@ async def test_one_processor_describes_the_encryption() -> None:
 
 
 @pytest.mark.req("503-6.5.3-c")
+@pytest.mark.req("m11-3.14.4-c", component="endpoint")
+@pytest.mark.req("m11-3.14.4-d", component="endpoint")
 async def test_each_transfer_has_a_new_256_bit_key(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = os.urandom
@@ -126,6 +129,7 @@ async def test_the_body_is_nonce_ciphertext_and_tag_of_aes_256_gcm() -> None:
 @pytest.mark.req("503-6.5.3-e")
 @pytest.mark.parametrize("mode", [GCM, CBC])
 @pytest.mark.parametrize("padding", [OAEP_SHA256, PKCS1_V1_5])
+@pytest.mark.req("m11-3.14.4-d", component="endpoint")
 async def test_other_modes_and_paddings_can_be_selected(mode: str, padding: str) -> None:
     """That openssl and Java read them too is shown in tests/wire/test_seal_independent.py."""
     chosen = Profile(
@@ -237,6 +241,7 @@ async def test_the_named_certificate_must_be_an_own_encryption_certificate() -> 
 
 
 @pytest.mark.req("503-6.5.3-j", "503-8.3.3-f")
+@pytest.mark.req("m11-3.14.4-f", component="endpoint")
 async def test_the_encryption_certificate_is_judged_at_the_time_of_generation() -> None:
     """Tests happen at NOW; what counts is when the message was generated."""
     validity = Validity(NOW - YEAR, NOW - timedelta(hours=1))

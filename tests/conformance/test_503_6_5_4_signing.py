@@ -199,6 +199,7 @@ async def test_one_processor_describes_the_signature() -> None:
 
 @pytest.mark.req("503-6.5.4-i")
 @pytest.mark.req("503-9.1-c")
+@pytest.mark.req("m11-3.14.3-c", component="endpoint")
 async def test_the_fingerprint_is_sha_512_under_the_senders_rsa_key() -> None:
     transfer = await sealed()
     parsed = read(signature_of(transfer), ALGORITHM)
@@ -279,6 +280,7 @@ async def test_the_signing_certificate_must_be_the_senders() -> None:
 
 
 @pytest.mark.req("503-6.5.4-l", "503-8.3.3-g")
+@pytest.mark.req("m11-3.14.3-h", component="endpoint")
 async def test_the_signing_certificate_is_judged_at_the_time_of_generation() -> None:
     validity = Validity(NOW - YEAR, NOW - timedelta(hours=1))
     expired_now = shared_pki().component("E1", validity=validity)

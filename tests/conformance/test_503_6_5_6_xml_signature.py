@@ -71,6 +71,7 @@ def outcome(received: InternalMessage) -> Rule | None:
 
 
 @pytest.mark.req("503-6.5.6-a")
+@pytest.mark.req("m11-5.6.4-a", component="endpoint")
 async def test_the_structure_is_signed_info_value_and_key_info() -> None:
     root = await document()
     assert root.tag == f"{NS}Signature"
@@ -90,6 +91,7 @@ async def test_the_canonicalisation_is_c14n_1_0() -> None:
 
 
 @pytest.mark.req("503-6.5.6-c")
+@pytest.mark.req("m11-5.6.4-b", component="endpoint")
 async def test_the_signature_method_is_written_as_printed_and_read_as_registered() -> None:
     method = (await document()).find(f".//{NS}SignatureMethod")
     assert method is not None
@@ -101,6 +103,7 @@ async def test_the_signature_method_is_written_as_printed_and_read_as_registered
 
 
 @pytest.mark.req("503-6.5.6-d")
+@pytest.mark.req("m11-5.6.4-b", component="endpoint")
 async def test_the_one_reference_is_empty_and_its_digest_is_sha_512() -> None:
     root = await document()
     (reference,) = root.findall(f".//{NS}Reference")
@@ -114,6 +117,7 @@ async def test_the_one_reference_is_empty_and_its_digest_is_sha_512() -> None:
 
 
 @pytest.mark.req("503-6.5.6-e")
+@pytest.mark.req("m11-5.6.4-c", component="endpoint")
 async def test_the_digest_value_is_the_message_hash() -> None:
     text = (await document()).findtext(f".//{NS}DigestValue")
     digest = base64.b64decode(text or "", validate=True)
@@ -142,6 +146,7 @@ async def test_the_signature_value_is_base64_with_or_without_line_breaks() -> No
 
 
 @pytest.mark.req("503-6.5.6-g")
+@pytest.mark.req("m11-5.6.4-c", component="endpoint")
 async def test_the_key_name_is_the_code_of_the_signer() -> None:
     assert (await document()).findtext(f"{NS}KeyInfo/{NS}KeyName") == "E1"
     ack = await sign(acknowledgement(b"x"), e2().signer)

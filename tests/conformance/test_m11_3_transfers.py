@@ -63,6 +63,7 @@ async def site(node: TestNode) -> Site:
 @pytest.mark.req("m11-T38-a", component="node")
 @pytest.mark.req("m11-T39-a", component="node")
 @pytest.mark.req("m11-2.6-b", component="node")
+@pytest.mark.req("m11-3.8-g", component="node")
 async def test_a_message_waits_until_its_download_is_confirmed(site: Site) -> None:
     sender, receiver = site.one.session(), site.two.session()
     metadata, content = await site.one.message(site.two, b"\0\xffanything" * 1000)
@@ -182,6 +183,8 @@ async def test_one_transfer_of_a_kind_at_a_time(
 
 
 @pytest.mark.req("m11-T38-b", component="node")
+@pytest.mark.req("m11-3.13-a", component="node")
+@pytest.mark.req("m11-3.13-b", component="node")
 async def test_bulk_limits_priority_and_order(site: Site) -> None:
     session, receiver = site.one.session(), site.two.session()
     low = [await site.one.message(site.two) for _ in range(12)]
@@ -275,6 +278,7 @@ async def test_purge_by_business_type_and_archive(site: Site) -> None:
 
 
 @pytest.mark.req("m11-3.5.3-c", component="node")
+@pytest.mark.req("m11-5.3.2-a", component="node")
 @pytest.mark.req("m11-3.5.3-d", component="node")
 @pytest.mark.req("m11-3.5.3-g", component="node")
 @pytest.mark.req("m11-3.5.3-i", component="node")
@@ -310,6 +314,9 @@ async def test_tokens(site: Site) -> None:
 
 
 @pytest.mark.req("m11-T3-f", component="node")
+@pytest.mark.req("m11-T10-b", component="node")
+@pytest.mark.req("m11-T10-c", component="node")
+@pytest.mark.req("m11-T10-d", component="node")
 async def test_revoked_certificates(site: Site) -> None:
     one, two = site.one, site.two
     session = one.session()

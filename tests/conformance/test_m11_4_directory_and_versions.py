@@ -109,6 +109,16 @@ def test_node_list_file() -> None:
 
 
 @pytest.mark.req("m11-2.8-b", component="node")
+@pytest.mark.req("m11-3.15.2-a", component="node")
+@pytest.mark.req("m11-3.15.2-d", component="node")
+@pytest.mark.req("m11-3.15.2-f", component="node")
+@pytest.mark.req("m11-3.15.2-g", component="node")
+@pytest.mark.req("m11-3.15.3-b", component="node")
+@pytest.mark.req("m11-3.15.3-c", component="node")
+@pytest.mark.req("m11-3.16.4.1-a", component="node")
+@pytest.mark.req("m11-3.16.8-b", component="node")
+@pytest.mark.req("m11-4.2.1-b", component="node")
+@pytest.mark.req("m11-4.1.4-a", component="node")
 @pytest.mark.req("m11-3.2-a")
 @pytest.mark.req("m11-3.5.4-a", component="node")
 @pytest.mark.req("m11-3.5.4-b", component="node")
@@ -135,11 +145,18 @@ async def test_two_nodes(tmp_path: Path) -> None:
             mirrored = running_a.directory.components["E2"]
             assert mirrored == running_b.directory.components["E2"]
             # A bad file changes nothing.
-            before = await a.ask("nodes")
-            for bad in (listed + "NC\n", "E1 https://127.0.0.1:1/\n"):
+            before, known_before = await a.ask("nodes"), dict(running_a.directory.components)
+            for bad in (
+                listed + "NC\n",
+                listed + "NC https://c\nNC https://d\n",
+                "E1 https://127.0.0.1:1/\n",
+            ):
                 with pytest.raises(Refusal):
                     await a.ask("import-nodes", file=bad)
             assert await a.ask("nodes") == before
+            assert running_a.directory.components == known_before
+            # Its own entry in the list is left out, whatever it says.
+            assert running_a.directory.components["NA"].routing.primary_url == a.url
             # A registered endpoint asks its own node about the other side, and uploads there.
             session = one.session()
             found = await session.component("E2")
@@ -188,6 +205,8 @@ async def test_two_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("m11-T42-a", component="node")
+@pytest.mark.req("m11-4.2.2-e", component="node")
+@pytest.mark.req("m11-4.2.2-g", component="node")
 async def test_acceptance_by_version(tmp_path: Path) -> None:
     node = TestNode(tmp_path / "N", "N1", TestRoot(tmp_path / "root"))
     async with node.run(3) as running:

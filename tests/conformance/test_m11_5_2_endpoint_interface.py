@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode, b64encode
 from io import BytesIO
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from lxml import etree
 from prometheus_client import CollectorRegistry
 
+from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.request_counts import RequestCounts
 from gridpost.services.endpoint.soap_api import OLD_SERVICE, SoapApi
 from gridpost.services.endpoint.soap_operations11 import SoapOperations11
@@ -168,3 +170,146 @@ async def test_refusals_and_the_connectivity_test() -> None:
     for operation in ("CheckMessageStatus", "ConfirmReceiveMessage"):
         refused = await sender.call(operation, field("messageID", unknown))
         assert refused.findtext("messageID") == unknown
+
+
+@pytest.mark.req("m11-5.6.1-b", component="endpoint")
+@pytest.mark.req("m11-5.6.1-c", component="endpoint")
+@pytest.mark.req("m11-5.6.2-a", component="endpoint")
+@pytest.mark.req("m11-4.1.5-a", component="endpoint")
+def test_names_in_the_description() -> None:
+    """And nothing in it about versions: an application knows none."""
+    text = ENDPOINT.wsdl("https://x")
+    root = etree.fromstring(text)
+    wsdl = {"w": "http://schemas.xmlsoap.org/wsdl/"}
+    assert root.nsmap.get("mades") == root.get("targetNamespace") == NAMESPACE
+    assert root.tag == "{http://schemas.xmlsoap.org/wsdl/}definitions"
+    assert [e.get("name") for e in root.findall("w:portType", wsdl)] == ["MadesEndpoint"]
+    assert [e.get("name") for e in root.findall("w:service", wsdl)] == ["MadesEndpointService"]
+    both = {"MadesEndpointSOAP11", "MadesEndpointSOAP12"}
+    assert {e.get("name") for e in root.findall("w:binding", wsdl)} == both
+    assert {e.get("name") for e in root.findall("w:service/w:port", wsdl)} == both
+    for version in ("soap", "soap12"):
+        space = f"{{http://schemas.xmlsoap.org/wsdl/{version}/}}"
+        bindings = list(root.iter(f"{space}binding"))
+        assert {e.get("style") for e in bindings} == {"document"}
+        assert {e.get("transport") for e in bindings} == {"http://schemas.xmlsoap.org/soap/http"}
+        actions = {e.get("soapAction") for e in root.iter(f"{space}operation")}
+        assert actions == {operation.action for operation in ENDPOINT.operations}
+    assert b"mversion" not in (text if isinstance(text, bytes) else text.encode()).lower()
+
+
+@pytest.mark.req("m11-5.6.1-a", component="endpoint")
+@pytest.mark.req("m11-5.6.1-d", component="endpoint")
+@pytest.mark.req("m11-5.6.1-e", component="endpoint")
+@pytest.mark.req("m11-5.6.2-b", component="endpoint")
+@pytest.mark.req("m11-T14-a", component="endpoint")
+@pytest.mark.req("m11-T15-a", component="endpoint")
+@pytest.mark.req("m11-T19-a", component="endpoint")
+@pytest.mark.req("m11-T76-a", component="endpoint")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_requests_out_of_form_are_told_what_is_wrong(version: str) -> None:
+    world = SoapWorld()
+    sender = Old(world.sender)
+    ids = set()
+    good = message(b"x")
+    wrong_order = [good[0], good[2], good[1], *good[3:]]
+    for operation, fields in (
+        ("SendMessage", wrong_order),
+        ("SendMessage", message(b"x", receiver="a b")),
+        ("SendMessage", message(b"x", type_="a b")),
+        ("SendMessage", message(b"x", type_="")),
+        ("ReceiveMessage", [field("businessType", "A01")]),
+        ("ReceiveMessage", [field("downloadMessage", "true")]),
+        ("ReceiveMessage", [field("businessType", "a b"), field("downloadMessage", "true")]),
+        ("ConfirmReceiveMessage", [field("messageID", "no uuid")]),
+        ("CheckMessageStatus", [field("messageID", "")]),
+        ("ConnectivityTest", [field("receiverCode", "a b")]),
+    ):
+        found = await sender.call(operation, *fields, version=version)
+        assert found.tag == f"{{{NAMESPACE}}}{operation}Error", (operation, fields)
+        assert all(not str(e.tag).startswith("{") for e in found.iterdescendants())
+        assert found.findtext("errorCode") == "INVALID_PARAMETERS", fields
+        assert found.findtext("errorMessage")
+        names = [str(e.tag) for e in found]
+        assert names[:3] == ["errorCode", "errorID", "errorMessage"]
+        ids.add(found.findtext("errorID"))
+    assert len(ids) == 10
+    nil = ' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:nil="true"/>'
+    bare = [*good[:4], f"<senderApplication{nil}", f"<baMessageID{nil}", *good[6:]]
+    sent = await sender.call("SendMessage", *bare, version=version)
+    assert sent.tag == f"{{{NAMESPACE}}}SendMessageResponse"
+    hyphened = await sender.call("SendMessage", *message(b"x", type_="BP1-A"), version=version)
+    assert hyphened.tag == f"{{{NAMESPACE}}}SendMessageResponse"
+
+
+@pytest.mark.req("m11-5.6.2-c", component="endpoint")
+@pytest.mark.req("m11-5.6.2-d", component="endpoint")
+@pytest.mark.req("m11-5.6.2-e", component="endpoint")
+@pytest.mark.req("m11-T69-a", component="endpoint")
+@pytest.mark.req("m11-5.1.3-a", component="endpoint")
+@pytest.mark.req("m11-5.2.2.5-a", component="endpoint")
+@pytest.mark.req("m11-T19-b", component="endpoint")
+async def test_elements_of_answers_stand_in_their_order() -> None:
+    world = SoapWorld()
+    sender, recipient = Old(world.sender), Old(world.recipient)
+    first = (await sender.call("SendMessage", *message(b"one"))).findtext("messageID")
+    await sender.call("SendMessage", *message(b"two"))
+    await world.carry()
+    wanted = field("businessType", "A01")
+    order = ["messageID", "receiverCode", "senderCode", "businessType", "content"]
+    for download, content in (("true", "b25l"), ("false", None)):
+        got = await recipient.call("ReceiveMessage", wanted, field("downloadMessage", download))
+        received = got.find("receivedMessage")
+        assert received is not None
+        assert [str(e.tag) for e in received] == [*order, "senderApplication", "baMessageID"]
+        assert received.findtext("messageID") == first
+        assert (received.findtext("content") or None) == content
+    await recipient.call("ConfirmReceiveMessage", field("messageID", first or ""))
+    await world.carry()
+    told = await sender.call("CheckMessageStatus", field("messageID", first or ""))
+    status = told.find("messageStatus")
+    assert status is not None
+    assert [str(e.tag) for e in status] == [
+        "messageID", "state", "receiverCode", "senderCode", "businessType", "senderApplication",
+        "baMessageID", "sendTimestamp", "receiveTimestamp", "trace",
+    ]  # fmt: skip
+    assert status.findtext("state") == "RECEIVED"
+    times = [status.findtext("sendTimestamp"), status.findtext("receiveTimestamp")]
+    for item in status.iterfind("trace/trace"):
+        assert [str(e.tag) for e in item] == [
+            "timestamp", "state", "component", "componentDescription", "details"
+        ]  # fmt: skip
+        times.append(item.findtext("timestamp"))
+        details = item.find("details")
+        assert details is not None
+        nil = details.get("{http://www.w3.org/2001/XMLSchema-instance}nil")
+        assert (nil == "true") != bool(details.text)
+    assert all(time is not None and time.endswith("Z") for time in times)
+
+
+@pytest.mark.req("m11-3.3-a", component="endpoint")
+async def test_many_applications_at_once() -> None:
+    world = SoapWorld()
+    sender, recipient = Old(world.sender), Old(world.recipient)
+    documents = {b"document %d" % n for n in range(20)}
+    sent = await asyncio.gather(*(sender.call("SendMessage", *message(d)) for d in documents))
+    assert len({answer.findtext("messageID") for answer in sent}) == 20
+    await world.carry()
+    got = set()
+    for _ in documents:
+        answer = await recipient.call(
+            "ReceiveMessage", field("businessType", "A01"), field("downloadMessage", "true")
+        )
+        got.add(b64decode(answer.findtext("receivedMessage/content") or ""))
+        found = answer.findtext("receivedMessage/messageID") or ""
+        await recipient.call("ConfirmReceiveMessage", field("messageID", found))
+    assert got == documents
+
+
+@pytest.mark.req("m11-T76-b", component="endpoint")
+async def test_hyphens_where_patterns_are_strict() -> None:
+    world = SoapWorld(settings=EndpointSettings(strict_patterns=True))
+    found = await Old(world.sender).call("SendMessage", *message(b"x", type_="BP1-A"))
+    assert found.findtext("errorCode") == "INVALID_PARAMETERS"
+    lax = await Old(SoapWorld().sender).call("SendMessage", *message(b"x", type_="BP1-A"))
+    assert lax.findtext("messageID")

@@ -9,57 +9,14 @@ import pytest_asyncio
 from lxml import etree
 
 from gridpost.core.certificate import CertificateKind
-from gridpost.core.https import HttpRequest
-from gridpost.core.refusal import Refusal
-from gridpost.services.directory_client.node_soap import belongs_to, compose, read_answer
-from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11 import message as message_form
-from gridpost.wire.mades11.forms import container
-from gridpost.wire.mades11.services import DOWNLOADED_CONTENT, NODE_INTERFACES
-from gridpost.wire.soap.envelope import Envelope
+from gridpost.wire.mades11.services import NODE_INTERFACES
 from gridpost.wire.xml_text import element
 from support.directory_process import TestRoot
-from support.old_network import OldEndpoint, TestNode
+from support.old_network import TestNode
+from support.old_raw import Raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-class Raw:
-    """Requests as they are written here, over real TLS."""
-
-    def __init__(self, endpoint: OldEndpoint) -> None:
-        self.endpoint = endpoint
-        self.caller = HttpsClient(ClientTls(endpoint.credentials))
-        self.content_type = ""
-        self.size = 0
-
-    async def call(
-        self, operation: str, *texts: str, contents: tuple[bytes, ...] = (), attach: bool = False
-    ) -> Envelope:
-        whole = list(texts)
-        head, _, tail = container(f"{operation}Request", "\0").partition("\0")
-        whole[0] = head + whole[0]
-        whole[-1] += tail
-        media_type, body = compose(operation, whole, contents, attach=attach)
-        answer = await self.caller.request(
-            HttpRequest("POST", "", body, media_type),
-            urls=[self.endpoint.node.url],
-            authorise=belongs_to(self.endpoint.node.code),
-        )
-        self.content_type = answer.headers["content-type"]
-        self.size = len(body)
-        return read_answer(self.content_type, answer.body, (DOWNLOADED_CONTENT,), operation)
-
-    async def refused(self, operation: str, *texts: str) -> str:
-        """The errorCode."""
-        with pytest.raises(Refusal) as found:
-            await self.call(operation, *texts)
-        return found.value.message.split(": ")[1]
-
-    async def last(self) -> str:
-        """authToken and serviceMversion."""
-        session = self.endpoint.session()
-        return await session._auth()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -40,7 +40,7 @@ def write_papers(folder: Path, endpoint: OldEndpoint) -> Path:
     return folder
 
 
-def old_section(endpoint: OldEndpoint, papers: Path, **more: Any) -> str:
+def old_section(endpoint: OldEndpoint, papers: Path, /, **more: Any) -> str:
     values: dict[str, Any] = {
         "node": endpoint.node.code,
         "urls": [endpoint.node.url],

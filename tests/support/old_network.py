@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
-from gridpost.core.message import InternalMessage, InternalType, Metadata
+from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
 from gridpost.core.node import NODE_MVERSION
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
 from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11.token_signature import sign_text
-from gridpost.wire.seal import seal_message
+from gridpost.wire.seal import open_sealed, seal_message
+from gridpost.wire.seal.opening import Opened
+from gridpost.wire.seal.signing import sign
 from gridpost.wire.x509 import public_key_bytes, read_certificate
 from support.component_directory import TestClock
 from support.directory_process import TestRoot, free_port
@@ -134,6 +136,28 @@ class OldEndpoint:
             related_message_id=of.message_id,
             expiration_time=of.expiration_time,
         ), b"-"
+
+    async def opened(self, metadata: Metadata, body: bytes, sender: OldEndpoint) -> Opened:
+        certificate = sender.certificates[CertificateKind.SIGNING]
+        return await open_sealed(SealedMessage(metadata, body), [self.opener], [certificate])
+
+    async def delivery_acknowledgement(
+        self,
+        metadata: Metadata,
+        body: bytes,
+        sender: OldEndpoint,
+        form: Callable[[bytes], bytes] = b64encode,
+        **changes: Any,
+    ) -> tuple[Metadata, bytes]:
+        """Event 4: signed, about a message from `sender` that we can read."""
+        fingerprint = (await self.opened(metadata, body, sender)).fingerprint
+        about, _ = self.acknowledgement(metadata, InternalType.DELIVERY_ACKNOWLEDGEMENT)
+        kind = CertificateKind.SIGNING
+        signed = await sign(
+            InternalMessage(replace(about, **changes), form(fingerprint)),
+            KeySigner(self.keys[kind], self.certificates[kind]),
+        )
+        return signed.metadata, signed.content
 
 
 @dataclass

@@ -113,7 +113,7 @@ class NodeSession:
     # ------------------------------------------------------------ token and acceptance
 
     async def connect(self) -> None:
-        """Cl. 4.2.2: after the first token of the home node, ask to be accepted."""
+        """Cl. 4.2.2: after each token of the home node, ask to be accepted."""
         await self._auth()
 
     def forget_token(self) -> None:
@@ -122,9 +122,8 @@ class NodeSession:
     async def _auth(self) -> str:
         async with self._asking:
             if self._token is None or self._token[1] - _AHEAD <= self._now():
-                first = self._token is None
                 self._token = await self._new_token()
-                if self._home and first:
+                if self._home:
                     try:
                         await self._ask_acceptance(self._token[0])
                     except BaseException:

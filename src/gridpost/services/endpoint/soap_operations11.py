@@ -101,7 +101,8 @@ class SoapOperations11:
             lambda work: work.box.acknowledgements(entry.message_id)
         )
         told = report(entry.metadata, trace, acknowledgements)
-        codes = (entry.metadata.sender_code, entry.metadata.receiver_code)
+        items = old_trace(entry.metadata, trace, told)
+        codes = {item.component for item in items}
         delivered = next((e.timestamp for e in told.events if e.status is Status.DELIVERED), None)
         return Reply(
             form.status(
@@ -109,11 +110,15 @@ class SoapOperations11:
                     entry.metadata,
                     old_state(entry.delivery.state),
                     delivered,
-                    old_trace(entry.metadata, trace, told),
-                    {code: self._context.display_name(code) for code in codes},
+                    items,
+                    {code: self._name(code) for code in codes},
                 )
             )
         )
+
+    def _name(self, code: str) -> str:
+        second = self._submission.ways.second
+        return self._context.display_name(code) or ("" if second is None else second.name(code))
 
 
 def old_state(state: State) -> str:

@@ -46,6 +46,10 @@ class SecondNetwork(Protocol):
         """Refuses a message that this network cannot take either."""
         ...
 
+    def name(self, code: str) -> str:
+        """The organization of a component, as far as it is known."""
+        ...
+
 
 class Ways:
     def __init__(self, context: EndpointContext) -> None:

@@ -57,7 +57,9 @@ class OldArrival(Arrival):
             )
             if acknowledgement:
                 return await self._log(metadata, refusal, now)
-            return await self._refuse(metadata, refusal, OLD_NETWORK, now)
+            # Answered in our own version: nobody on the way understands the other one either.
+            known = replace(metadata, message_mversion=self._network.settings.mversion)
+            return await self._refuse(known, refusal, OLD_NETWORK, now)
         await self._learn(metadata)
         sealed = SealedMessage(metadata, body)
         if acknowledgement:

@@ -37,7 +37,7 @@ class Collecting:
         while True:
             self._wake.clear()
             try:
-                more = await self.round()
+                more = await self._whole_round()
                 failures = 0
             except Refusal as refusal:
                 if refusal.rule is Rule.ENDPOINT_VERSION:
@@ -49,6 +49,16 @@ class Collecting:
             if not more:
                 await self._pause(self._network.settings.poll.total_seconds())
 
+    async def _whole_round(self) -> bool:
+        """A stop lets what is under way end: what was stored is confirmed, and connections close."""
+        work = asyncio.ensure_future(self.round())
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            with suppress(Refusal):
+                await work
+            raise
+
     async def round(self) -> bool:
         """One download; is there more to fetch at once?"""
         network = self._network
@@ -57,17 +67,14 @@ class Collecting:
             log.info("home node answers", node=network.settings.node)
             network.problem = ""
             network.uploading.on_unblocked()
-        done: list[str] = []
-        try:
-            for metadata, body in downloaded.messages:
-                await self._arrival.take(metadata, body)
-                done.append(metadata.message_id)
-            await self._log_unreadable(downloaded)
-            done += [message_id for message_id, _ in downloaded.unreadable]
-        finally:
-            # What was stored before something went wrong is ours: it need not come again.
-            if done:
-                await network.home.confirm(done)
+        for metadata, body in downloaded.messages:
+            await self._arrival.take(metadata, body)
+        await self._log_unreadable(downloaded)
+        # Cl. 5.3.3.5: all or none; what comes again although it is stored is a duplicate.
+        done: list[str] = [metadata.message_id for metadata, _ in downloaded.messages]
+        done += [message_id for message_id, _ in downloaded.unreadable]
+        if done:
+            await network.home.confirm(done)
         return bool(downloaded.waiting)
 
     async def _log_unreadable(self, downloaded: Downloaded) -> None:

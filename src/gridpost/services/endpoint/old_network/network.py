@@ -73,10 +73,16 @@ class OldNetwork:
         if session is None:
             # Other URLs of the same node replace what was known of it.
             self._sessions = {k: s for k, s in self._sessions.items() if k[0] != routing.node}
-            session = self._sessions[key] = self._new_session(*key, home=False)
+            # Cl. 4.2.1: another node is asked in the version that both know.
+            theirs = MADES_1 if routing.node_mversion is None else routing.node_mversion
+            service = min(self.settings.mversion, theirs)
+            session = self._new_session(*key, home=False, service=service)
+            self._sessions[key] = session
         return session
 
-    def _new_session(self, node: str, urls: Sequence[str], *, home: bool) -> NodeSession:
+    def _new_session(
+        self, node: str, urls: Sequence[str], *, home: bool, service: int | None = None
+    ) -> NodeSession:
         return NodeSession(
             self._client,
             urls,
@@ -86,6 +92,7 @@ class OldNetwork:
             self.context.clock.now,
             home=home,
             mversion=self.settings.mversion,
+            service_mversion=self.settings.mversion if service is None else service,
         )
 
     def _authorise(self, node: str) -> Authorise:
@@ -162,6 +169,8 @@ class OldNetwork:
         return await self.uploading.attempt(outgoing)
 
     def name(self, code: str) -> str:
+        if code == self.context.code:
+            return self.settings.organization
         found = self.directory.known(code)
         return "" if found is None else found.contact.organization
 

@@ -1,0 +1,229 @@
+"""MADES 1.1 cl. 3.5, 3.8, 3.16, 4 at the endpoint: tokens, directory cache, a silent node, renewal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.core.certificate import CertificateKind
+from gridpost.services.endpoint.old_network.collecting import NetworkRejected
+from support.directory_process import TestRoot
+from support.https import Proxy, listening
+from support.old_endpoint import OldGridpost, write_papers
+from support.old_network import KINDS, OldEndpoint, TestNode, issued
+from support.old_site import TTL, OldSite, ask, fetch, record
+from support.pki import rsa_key
+from support.soap import field
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.req("m11-3.16.5-a", component="endpoint")
+@pytest.mark.req("m11-3.16.5-c", component="endpoint")
+@pytest.mark.req("m11-3.16.4.2-a", component="endpoint")
+@pytest.mark.req("m11-3.14.3-g", component="endpoint")
+@pytest.mark.req("m11-4.2.2-a", component="endpoint")
+async def test_the_directory_is_asked_once_until_its_answer_expires(old_site: OldSite) -> None:
+    one, two, peer = old_site.one, old_site.two, await old_site.peer(1)
+    calls = record(one)
+    at_two = record(two)
+    for _ in range(10):
+        await one.send(peer.code, b"x", "CACHE")
+
+    def asked(operation: str) -> list[Any]:
+        return [c for c in calls.of(operation) if f">{peer.code}<" in c.text]
+
+    assert len(asked("GetComponent")) == 1
+    assert len(asked("GetCertificate")) == 1
+    await asyncio.sleep(TTL + 0.1)
+    await one.send(peer.code, b"x", "CACHE")
+    assert len(asked("GetComponent")) == 2
+    directory = calls.of("GetComponent", "GetCertificate", "SetComponentMversion")
+    assert {c.urls for c in directory} == {(old_site.nodes[0].url,)}
+    assert all("<serviceMversion>1</serviceMversion>" in c.text for c in directory)
+    await asyncio.sleep(TTL + 0.1)
+    sent = [await one.send("E2", b"x", "CACHE") for _ in range(3)]
+    for _ in sent:
+        await two.receive("CACHE")
+    signing = [c for c in at_two.of("GetCertificate") if "SIGNING" in c.text and ">E1<" in c.text]
+    assert len(signing) == 1
+    assert "<certificateID>" in signing[0].text
+
+
+@pytest.mark.req("m11-3.5.3-b", component="endpoint")
+@pytest.mark.req("m11-3.5.3-f", component="endpoint")
+@pytest.mark.req("m11-4.2.2-b", component="endpoint")
+@pytest.mark.req("m11-T35-a", component="endpoint")
+@pytest.mark.req("m11-T37-a", component="endpoint")
+@pytest.mark.req("m11-T39-a", component="endpoint")
+@pytest.mark.req("m11-T41-a", component="endpoint")
+@pytest.mark.req("m11-T43-a", component="endpoint")
+@pytest.mark.req("m11-T46-a", component="endpoint")
+@pytest.mark.req("m11-5.6.3.3-c", component="endpoint")
+@pytest.mark.req("m11-5.6.3.2-e", component="endpoint")
+@pytest.mark.req("m11-4.1.3-a", component="endpoint")
+async def test_every_request_but_the_first_carries_the_signed_token(old_site: OldSite) -> None:
+    two, peer = old_site.two, await old_site.peer(0)
+    calls = record(two)
+    assert two.running is not None
+    old = two.running.core.old
+    assert old is not None
+    old.home.forget_token()
+    metadata, body = await peer.message(two.endpoint, b"x", message_type="TOKEN")
+    await peer.session(old_site.nodes[1]).upload([(metadata, body)])
+    await two.receive("TOKEN")
+    await fetch(peer, 2)
+    first = next(n for n, c in enumerate(calls.calls) if c.operation == "GetAuthenticationToken")
+    assert calls.calls[first + 1].operation == "SetComponentMversion"
+    assert "<componentCode>E2</componentCode>" in calls.calls[first].text
+    kinds = {c.operation for c in calls.calls}
+    assert kinds >= {
+        "DownloadMessages", "ConfirmDownload", "UploadMessages", "GetComponent", "GetCertificate"
+    }  # fmt: skip
+    mine = two.endpoint.certificate_id(CertificateKind.AUTHENTICATION)
+    for call in calls.calls:
+        if call.operation != "GetAuthenticationToken":
+            assert re.search(
+                r"<authToken><token>[^<]+</token><signature>[^<]+</signature>"
+                r"<certificateID>[^<]+</certificateID></authToken>"
+                r"<serviceMversion>1</serviceMversion></mades:\w+>$",
+                call.text,
+            ), call
+            assert mine.replace("<", "&lt;") in call.text
+    assert all(c.text.count("<endpoints>") == 1 for c in calls.of("DownloadMessages"))
+    (confirmed,) = [c for c in calls.of("ConfirmDownload") if metadata.message_id in c.text]
+    assert confirmed.text.count("<messageIDs>") == 1
+    order = ["componentCode", "signature", "certificateID", "componentMVersion", "authToken"]
+    (asked,) = calls.of("SetComponentMversion")[:1]
+    places = [asked.text.index(f"<{name}>") for name in order]
+    assert places == sorted(places)
+
+
+class Alone:
+    """A node of its own, that a test may stop and change, and an endpoint that lives there alone."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        clock: Any = SystemClock()
+        self.folder = folder
+        self.node = TestNode(
+            folder / "node", "N9", TestRoot(folder / "root"), clock=clock,
+            options={"directory": {"ttl": "1s"}} | options,
+        )  # fmt: skip
+
+    async def register(self) -> tuple[OldEndpoint, OldEndpoint]:
+        async with self.node.run():
+            return await self.node.endpoint("A1", key_name="old 0"), await self.node.endpoint(
+                "A2", key_name="peer 0"
+            )
+
+
+@pytest.mark.req("m11-T1-a", component="endpoint")
+@pytest.mark.req("m11-T1-b", component="endpoint")
+@pytest.mark.req("m11-T2-a", component="endpoint")
+@pytest.mark.req("m11-T3-b", component="endpoint")
+@pytest.mark.req("m11-3.8-b", component="endpoint")
+@pytest.mark.req("m11-3.8-c", component="endpoint")
+@pytest.mark.req("m11-3.8-g", component="endpoint")
+@pytest.mark.req("m11-3.8-h", component="endpoint")
+@pytest.mark.req("m11-T68-a", component="endpoint")
+async def test_a_message_waits_in_verifying_until_the_node_answers(tmp_path: Path) -> None:
+    site = Alone(tmp_path)
+    mine, other = await site.register()
+    one = OldGridpost(tmp_path / "A1", mine)
+    async with one.run():
+        sent = [await one.send("A2", b"%d" % n, "WAIT") for n in range(5)]
+        for message_id in sent:
+            assert (await one.entry(message_id)).delivery.state == "VERIFYING"
+        told = await ask(one, "CheckMessageStatus", field("messageID", sent[0]))
+        assert told.findtext("messageStatus/state") == "VERIFYING"
+        assert [e.text for e in told.iterfind(".//trace/trace/state")] == ["VERIFYING"]
+        assert one.running is not None
+        explained = await one.running.core.explaining.explain(
+            (await one.entry(sent[0])).delivery.side, sent[0]
+        )
+        assert "N9 cannot be reached" in explained.summary
+        async with site.node.run():
+            for message_id in sent:
+                await one.until(message_id, "DELIVERING")
+            found = await fetch(other, 5)
+            assert [m.message_id for m, _ in found] == sent
+            later = await one.send("A2", b"x", "WAIT")
+            await one.until(later, "DELIVERING")
+        # The answers are still in the cache: accepted, though nothing can be transferred.
+        last = await one.send("A2", b"y", "WAIT")
+        states = [line.state for line in await one.trace(last)]
+        assert states[0] in ("ACCEPTED", "VERIFYING")
+        assert (await one.entry(last)).delivery.state in ("ACCEPTED", "VERIFYING")
+        events = [line.event.value for line in await one.trace(sent[0])]
+        assert events[0] == "VERIFY"
+        assert events[-2:] == ["ACCEPT", "TRANSFERRED"]
+        told = await ask(one, "CheckMessageStatus", field("messageID", sent[0]))
+        assert told.findtext("messageStatus/state") == "DELIVERING"
+
+
+@pytest.mark.req("m11-4.2.2-c", component="endpoint")
+@pytest.mark.req("m11-4.1.2-a", component="system")
+async def test_an_endpoint_that_the_network_rejects_stops(tmp_path: Path) -> None:
+    site = Alone(tmp_path)
+    mine, _ = await site.register()
+    one = OldGridpost(tmp_path / "A1", mine)
+    # A node of version 3 accepts endpoints of 2 and 3 only.
+    async with site.node.run(mversion=3):
+        with pytest.raises(BaseExceptionGroup) as ended:
+            async with one.run() as running:
+                await asyncio.wait([running.service], timeout=60)
+                assert running.service.done()
+                running.service.result()
+        assert ended.group_contains(NetworkRejected)
+
+
+@pytest.mark.req("m11-3.16.7.2-c", component="endpoint")
+@pytest.mark.req("m11-3.14.1-c", component="endpoint")
+async def test_documents_for_the_old_and_for_the_new_certificate_are_opened(
+    old_site: OldSite,
+) -> None:
+    node, peer = old_site.nodes[0], await old_site.peer(0)
+    code = f"R{uuid4().hex[:8]}"
+    first = await node.endpoint(code, key_name="old 1")
+    keys = {kind: rsa_key(f"renewed {kind}") for kind in KINDS}
+    told = await node.ask("renew", code=code, **node.register_form(code, keys))
+    renewed = OldEndpoint(code, node, keys, issued(told))
+    papers = write_papers(old_site.folder / code / "renewed", renewed)
+    one = OldGridpost(old_site.folder / code, first, {"papers": ["papers", str(papers)]})
+    async with one.run():
+        for endpoint in (first, renewed):
+            metadata, body = await peer.message(endpoint, b"for one of two", message_type="TWO")
+            await peer.session().upload([(metadata, body)])
+            assert await one.receive("TWO") == (metadata.message_id, b"for one of two")
+    await old_site.synchronise()
+
+
+@pytest.mark.req("m11-3.5.2-b", component="endpoint")
+@pytest.mark.req("m11-3.5.2-f", component="endpoint")
+@pytest.mark.req("m11-3.5.2-a", component="endpoint")
+async def test_the_second_url_and_a_proxy(old_site: OldSite) -> None:
+    node, peer = old_site.nodes[0], await old_site.peer(0)
+    endpoint = await node.endpoint(f"U{uuid4().hex[:8]}", key_name="old 0")
+    proxy = Proxy()
+    async with listening(proxy) as port:
+        one = OldGridpost(
+            old_site.folder / endpoint.code,
+            endpoint,
+            {
+                "urls": ["https://127.0.0.1:1/mades/1", node.url],
+                "proxy": f"http://127.0.0.1:{port}",
+            },
+        )
+        async with one.run():
+            sent = await one.send(peer.code, b"x", "SECOND")
+            await one.until(sent, "DELIVERING")
+            ((found, _),) = await fetch(peer)
+            assert found.message_id == sent
+        assert proxy.targets
+        assert f"127.0.0.1:{node.port}" in proxy.targets
