@@ -26,7 +26,7 @@ class Visit {
       ignoreHTTPSErrors: true, colorScheme: theme, viewport: { width: 1360, height: 900 },
       timezoneId: "Europe/Brussels", acceptDownloads: true,
     });
-    context.setDefaultTimeout(8000);
+    context.setDefaultTimeout(30000);
     const page = await context.newPage();
     page.on("request", (request) => {
       if (!request.url().startsWith(url)) noise.push(`a request left the console: ${request.url()}`);
@@ -71,6 +71,8 @@ class Visit {
       this.theme = theme;
       await this.page.waitForTimeout(160);
       await this.shot(name);
+      const wide = await this.page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+      if (wide > 0) found.push(`${name} ${theme}: the page is ${wide} pixels too wide`);
       // The policy of the console forbids foreign scripts: the driver's own way around it is no hole.
       await this.page.evaluate(AXE);
       // Colours are all that differs in the dark.
@@ -114,7 +116,7 @@ const parts = {
       await visit.page.getByLabel("Password").fill("wrong");
       await visit.page.keyboard.press("Enter");
       await visit.sees("do not fit");
-      await visit.shot("login-wrong");
+      await visit.looked("login-wrong");
       await visit.signIn("ada");
     });
     await flow("broker queues", async () => {
@@ -144,6 +146,57 @@ const parts = {
       await visit.sees("saved and in force");
       check(await visit.page.getByRole("checkbox", { name: /^E1/ }).isChecked(), "the restriction stays");
     });
+    await flow("broker settings", async () => {
+      await visit.open("/settings");
+      await visit.page.getByLabel("Empty queues are removed after").fill("soon");
+      await visit.press("Save and use");
+      await visit.sees("write a duration like");
+      await visit.page.getByLabel("Empty queues are removed after").fill("2h");
+      await visit.press("Save and use");
+      await visit.sees("Saved and in use: empty queues are removed after.");
+      await visit.looked("broker-settings");
+    });
+    await visit.end();
+  },
+
+  async node() {
+    const visit = await (await Visit.begin("N1")).signIn("ada");
+    await flow("node overview", async () => {
+      await visit.open("/");
+      await visit.sees("messages on their way");
+      await visit.looked("node-overview");
+    });
+    await flow("node components", async () => {
+      await visit.open("/components?search=old");
+      await visit.page.getByRole("row", { name: /^OLD-1/ }).waitFor();
+      await visit.looked("node-components");
+      await visit.page.getByRole("link", { name: "OLD-1" }).click();
+      await visit.sees("Home node");
+      await visit.looked("node-component");
+    });
+    await flow("node revokes", async () => {
+      await visit.page.getByRole("link", { name: "Revoke the signing certificate…" }).click();
+      await visit.page.getByLabel("Reason").fill("the key was lost");
+      await visit.page.getByLabel("Type OLD-1 to confirm").fill("OLD-2");
+      await visit.press("Revoke for good");
+      await visit.sees("Type the code OLD-1 to confirm.");
+      await visit.looked("node-revoke");
+      await visit.page.getByLabel("Type OLD-1 to confirm").fill("OLD-1");
+      await visit.press("Revoke for good");
+      await visit.sees("it never counts again");
+      check((await visit.page.getByRole("link", { name: "Revoke the signing certificate…" }).count()) === 0, "it cannot be revoked twice");
+    });
+    await flow("node peers", async () => {
+      await visit.open("/nodes");
+      await visit.press("Synchronise now");
+      await visit.sees("0 of 1 nodes were reached.");
+      await visit.looked("node-nodes");
+    });
+    await flow("node messages", async () => {
+      await visit.open("/messages");
+      await visit.page.getByRole("row", { name: /OLD-1 OLD-2/ }).first().waitFor();
+      await visit.looked("node-messages");
+    });
     await visit.end();
   },
 
@@ -171,7 +224,7 @@ const parts = {
     });
     await flow("directory approves", async () => {
       await office.open("/registrations");
-      await office.shot("directory-registrations");
+      await office.looked("directory-registrations");
       await office.page.getByRole("link", { name: "E9" }).click();
       await office.sees("SHA-256 of the key");
       await office.looked("directory-registration");
@@ -210,6 +263,17 @@ const parts = {
       await office.press("Revoke for good");
       await office.sees("E9 is revoked");
       check((await office.page.getByRole("row", { name: /^E9/ }).count()) === 0, "E9 is gone");
+    });
+    await flow("directory settings", async () => {
+      await office.open("/settings");
+      await office.page.getByLabel("Invitations are valid for").fill("3d");
+      await office.page.getByLabel("What they told counts for").fill("1s");
+      await office.press("Save and use");
+      await office.sees("must be shorter than");
+      await office.page.getByLabel("What they told counts for").fill("12h");
+      await office.press("Save and use");
+      await office.sees("Saved and in use: invitations are valid for, what they told counts for.");
+      await office.looked("directory-settings");
     });
     await flow("directory peers", async () => {
       await office.open("/directories");
@@ -324,7 +388,7 @@ const parts = {
       await form.getByLabel("Receiver").fill("E2");
       await post.press("Test the way", form);
       await post.page.locator(".timeline .badge", { hasText: "TRACED" }).waitFor({ timeout: 20000 });
-      await post.shot("endpoint-test");
+      await post.looked("endpoint-test");
     });
     await flow("pauses and maintenance", async () => {
       await post.open("/operating");
@@ -386,7 +450,7 @@ const parts = {
       await form.getByLabel("Message type").fill("SCHEDULE");
       await post.press("Find the path", form);
       await post.page.locator("#which").getByText("INDIRECT:B1").waitFor();
-      await post.shot("endpoint-which");
+      await post.looked("endpoint-which");
       await form.getByLabel("Endpoint").fill("NOBODY");
       await post.press("Find the path", form);
       await post.page.locator("#which").getByText("RECIPIENT_UNKNOWN").waitFor();
@@ -403,6 +467,11 @@ const parts = {
       await post.looked("endpoint-settings");
       await post.open("/send");
       await post.sees("at most 1000 B");
+    });
+    await flow("key figures", async () => {
+      await post.open("/figures");
+      await post.page.getByRole("heading", { name: "Key figures" }).waitFor();
+      await post.looked("figures");
     });
     await flow("sign out", async () => {
       await post.press("Sign out");
@@ -427,9 +496,7 @@ const parts = {
       await viewer.page.setViewportSize({ width: 420, height: 900 });
       await viewer.open("/");
       await viewer.page.locator(".chart canvas").first().waitFor();
-      await viewer.shot("endpoint-overview-small");
-      const wide = await viewer.page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-      check(wide <= 0, `the page is ${wide} pixels too wide`);
+      await viewer.looked("endpoint-overview-small");
     });
     await viewer.end();
   },

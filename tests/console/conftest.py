@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
@@ -32,15 +33,20 @@ from gridpost.assembly.enrolling import register_broker, register_endpoint
 from gridpost.assembly.installation import packer
 from gridpost.core.delivery import Status
 from gridpost.core.refusal import Refusal
+from gridpost.pipeline.key_figures import COUNTS, GROUPS
+from gridpost.pipeline.lake import Lake
 from gridpost.services.endpoint.submission import Document
 from gridpost.services.operations.passwords import hash_password
 from support.directory_process import TestRoot
 from support.network import CONTACT, free_port
+from support.old_network import TestNode
+from support.post import TestClock
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "a password of the test"
 BUNDLE_PASSWORD = "told by telephone"
 PEOPLE = {"ada": "administrator", "oskar": "operator", "vera": "viewer"}
+BROWSER_SECONDS = 500
 PATIENCE = 60
 """Seconds; a machine may be busy with other things."""
 _HASH = hash_password(PASSWORD)
@@ -85,6 +91,7 @@ class Site:
     ports: dict[str, int] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
+    old_node: TestNode = field(init=False)
 
     def url(self, code: str) -> str:
         return f"https://127.0.0.1:{self.ports[code]}"
@@ -107,7 +114,10 @@ class Site:
             f'[console.users.{name}]\nrole = "{role}"\npassword = "{_HASH}"\n'
             for name, role in PEOPLE.items()
         )
-        return f'\n[console]\nport = {self.ports[code]}\nlocked = "1h"\n{people}'
+        lake = self.folder / "lake"
+        if not lake.exists():
+            a_lake(self.folder)
+        return f'\n[console]\nport = {self.ports[code]}\nlocked = "1h"\nlake = "{lake}"\n{people}'
 
     def visit(self, code: str) -> httpx.AsyncClient:
         """A client that keeps cookies and follows nothing, as a forger would write one."""
@@ -163,6 +173,20 @@ class Site:
             code, lambda: running_endpoint(read_endpoint_configuration(file), file=file)
         )
 
+    async def open_node(self, code: str) -> None:
+        """A node of MADES 1.1 with two endpoints, a message between them, and a node that is away."""
+        self.ports[code] = free_port()
+        options: dict[str, dict[str, Any]] = {"console": {"port": self.ports[code]}} | {
+            f"console.users.{name}": {"role": role, "password": _HASH}
+            for name, role in PEOPLE.items()
+        }
+        self.old_node = TestNode(self.folder / code, code, self.root, options=options)
+        await self._begin(code, self.old_node.run)
+        one, two = [await self.old_node.endpoint(name) for name in ("OLD-1", "OLD-2")]
+        await one.session().upload([await one.message(two)])
+        away = f"N2 https://127.0.0.1:{free_port()}\n"
+        await self.old_node.ask("import-nodes", file=away)
+
     async def apply(self, code: str) -> None:
         """An endpoint asks to join, and nobody has decided yet."""
         self._endpoint_file(code, "")
@@ -203,6 +227,20 @@ class Site:
         await self.components[code].start()
 
 
+def a_lake(folder: Path) -> Path:
+    lake = Lake.open(folder / "lake", create=True)
+    table = lake.table("gold", "reconciliation")
+    rows = {"message_id": ["m1", "m2"], "verdict": ["matched", "mismatch"], "reason": ["", "<b>"]}
+    table.append(table.stage_arrow(pa.table(rows)))
+    group = dict.fromkeys(GROUPS, "x") | {"sender_code": "E1", "day": "2026-03-28"}
+    delivery = lake.table("gold", "delivery")
+    line = {**group, **dict.fromkeys(COUNTS, 7)}
+    delivery.append(delivery.stage_arrow(pa.Table.from_pylist([line])))
+    marks = lake.table("gold", "marks")
+    marks.append(marks.stage_arrow(pa.table({"component": ["E1"], "time": [TestClock().now()]})))
+    return lake.root
+
+
 def _directory(file: Path) -> Any:
     return read_directory_configuration(file)
 
@@ -223,6 +261,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         await found.open_broker("B1")
         await found.open_endpoint("E1", console=True)
         await found.open_endpoint("E2", console=False)
+        await found.open_node("N1")
         await _traffic(found)
         await found.apply("E8")
         await found.apply("E9")
@@ -294,21 +333,23 @@ async def drive(site: Site, part: str, **more: Any) -> dict[str, str]:
         "pending": site.pending,
         **more,
     }
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        str(Path(__file__).with_name("browser.js")),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ
-        | {"CONSOLE": json.dumps(told), "NODE_PATH": str(ROOT / "tests/interop/node_modules")},
-    )
+    log = ROOT / "var" / f"browser-{part}.log"
+    with log.open("wb") as stream:
+        process = await asyncio.create_subprocess_exec(
+            "node",
+            str(Path(__file__).with_name("browser.js")),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stream,
+            env=os.environ
+            | {"CONSOLE": json.dumps(told), "NODE_PATH": str(ROOT / "tests/interop/node_modules")},
+        )
     try:
-        async with asyncio.timeout(200):
-            out, err = await process.communicate()
+        async with asyncio.timeout(BROWSER_SECONDS):
+            out, _ = await process.communicate()
     except TimeoutError:
         process.kill()
-        _, err = await process.communicate()
-        raise AssertionError(f"the browser did not come to an end:\n{err.decode()}") from None
-    assert process.returncode == 0, err.decode() + out.decode()
+        await process.wait()
+        raise AssertionError(f"the browser did not come to an end:\n{log.read_text()}") from None
+    assert process.returncode == 0, log.read_text() + out.decode()
     found: dict[str, str] = json.loads(out)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -12,9 +13,10 @@ from gridpost.wire.proof_file import decode as decode_proof
 from gridpost.wire.seal.proof import verify_proof
 
 # The network takes its time on a busy machine, and the first test waits for everything.
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(1200)]
 
-BROKER = ("sign in", "broker queues", "broker connections", "broker restriction")
+BROKER = ("sign in", "broker queues", "broker connections", "broker restriction", "broker settings")
+NODE = ("node overview", "node components", "node revokes", "node peers", "node messages")
 REST = (
     "broker refusals",
     "broker restriction lifted",
@@ -23,6 +25,7 @@ REST = (
     "directory rejects",
     "directory components",
     "directory revokes",
+    "directory settings",
     "directory peers",
     "audit log",
     "endpoint overview",
@@ -38,6 +41,7 @@ REST = (
     "message paths",
     "which path",
     "settings",
+    "key figures",
     "sign out",
     "a viewer sees no buttons",
     "small screens",
@@ -48,7 +52,7 @@ REST = (
 async def flows(site: Site) -> dict[str, str]:
     """Everything once, in an order in which one flow prepares the next."""
     # E2 is down: its queue fills. The restriction then keeps it out when it comes back.
-    done = await drive(site, "broker")
+    done = await drive(site, "broker") | await drive(site, "node")
     await site.components["E2"].start()
     async with site.signed_in("B1", "vera") as client, asyncio.timeout(60):
         while "Peer not allowed" not in (await client.get("/refusals")).text:
@@ -56,13 +60,13 @@ async def flows(site: Site) -> dict[str, str]:
     return done | await drive(site, "rest")
 
 
-@pytest.mark.parametrize("name", [*BROKER, *REST])
+@pytest.mark.parametrize("name", [*BROKER, *NODE, *REST])
 async def test_a_flow_in_the_browser(flows: dict[str, str], name: str) -> None:
     assert flows[name] == ""
 
 
 async def test_every_flow_of_the_script_is_listed_here(flows: dict[str, str]) -> None:
-    assert set(flows) == {*BROKER, *REST}
+    assert set(flows) == {*BROKER, *NODE, *REST}
 
 
 async def test_what_was_saved_in_the_browser_stands_in_the_file_beside_the_comments(
@@ -73,7 +77,40 @@ async def test_what_was_saved_in_the_browser_stands_in_the_file_beside_the_comme
     assert 'senders = ["E2"]' in text
     assert 'default = "36h"' in text
     assert "max_content = 1000" in text
-    assert "components = []" in site.file("B1").read_text(encoding="utf-8")
+    broker = site.file("B1").read_text(encoding="utf-8")
+    assert "components = []" in broker
+    assert 'remove_after = "2h"' in broker
+
+
+async def test_settings_of_broker_and_directory_count_without_a_restart_and_are_audited(
+    flows: dict[str, str], site: Site
+) -> None:
+    running = site.components["B1"].running
+    assert running.broker.context.settings.queue_idle == timedelta(hours=2)
+    assert site.directory.publication.settings.installation_validity == timedelta(days=3)
+    assert site.directory.publication.settings.ttl == timedelta(hours=12)
+    for code in ("B1", "CD-1"):
+        async with site.signed_in(code, "ada") as client:
+            text = (await client.get("/audit")).text
+        assert "settings changed" in text
+        assert "ada (console)" in text
+
+
+async def test_a_certificate_revoked_at_a_node_is_published_and_journalled(
+    flows: dict[str, str], site: Site
+) -> None:
+    (entry,) = [
+        c for c in site.components["N1"].running.administration.components() if c["code"] == "OLD-1"
+    ]
+    revoked = {c["type"]: c["revoked"] for c in entry["certificates"]}
+    assert revoked == {"AUTHENTICATION": False, "SIGNING": True, "ENCRYPTION": False}
+    async with site.signed_in("N1", "ada") as client:
+        text = (await client.get("/audit")).text
+    assert "the key was lost" in text
+    async with site.signed_in("N1", "vera") as client:
+        page = (await client.get("/components/OLD-2")).text
+        assert "Revoke" not in page
+        assert (await client.get("/components/OLD-2/revoke")).status_code == 403
 
 
 async def test_the_downloaded_proof_verifies_offline(flows: dict[str, str], site: Site) -> None:

@@ -6,20 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
-import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.conftest import a_lake
 from gridpost.console.frame import Frame, Visitor
 from gridpost.console.roles import Person, Role
 from gridpost.console.settings import ConsoleSettings, Place, Whose
 from gridpost.core.journal import AdministrationRow, RefusalRow
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.pipeline.key_figures import COUNTS, GROUPS
-from gridpost.pipeline.lake import Lake
 from gridpost.services.operations.passwords import hash_password
 from gridpost.stores.memory import MemoryStore
 from support.post import TestClock
@@ -29,20 +26,6 @@ HASH, OTHER = hash_password("right"), hash_password("new one")
 SETTINGS = ConsoleSettings(
     {"ada": Person(Role.ADMINISTRATOR, HASH), "vera": Person(Role.VIEWER, HASH)}, attempts=3
 )
-
-
-def a_lake(folder: Path) -> Path:
-    lake = Lake.open(folder / "lake", create=True)
-    table = lake.table("gold", "reconciliation")
-    rows = {"message_id": ["m1", "m2"], "verdict": ["matched", "mismatch"], "reason": ["", "<b>"]}
-    table.append(table.stage_arrow(pa.table(rows)))
-    group = dict.fromkeys(GROUPS, "x") | {"sender_code": "E1", "day": "2026-03-28"}
-    delivery = lake.table("gold", "delivery")
-    line = {**group, **dict.fromkeys(COUNTS, 7)}
-    delivery.append(delivery.stage_arrow(pa.Table.from_pylist([line])))
-    marks = lake.table("gold", "marks")
-    marks.append(marks.stage_arrow(pa.table({"component": ["E1"], "time": [TestClock().now()]})))
-    return lake.root
 
 
 class World:

@@ -20,12 +20,13 @@ from gridpost.assembly.broker_configuration import (
     BrokerConfiguration,
     read_broker_configuration,
 )
-from gridpost.assembly.broker_console import RestrictionFile, ServedBroker
+from gridpost.assembly.broker_console import SETTINGS, RestrictionFile, ServedBroker
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration_file import ConfigurationFile
 from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.descriptors import allow_connections
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.console.broker import PLACES, BrokerConsole
 from gridpost.console.frame import Frame
@@ -319,7 +320,8 @@ async def _console(running: RunningBroker, file: Path | None) -> AsyncIterator[i
     served = ServedBroker(running.broker, running.server, parts.client, parts.clock)
     kept = ConfigurationFile(file, read_broker_configuration)
     desk = RestrictionFile(kept, lambda: parts.configuration, running.reconfigure, served)
-    console = BrokerConsole(running.frame, served, desk)
+    settings = SettingsFile(SETTINGS, kept, lambda: parts.configuration, running.reconfigure)
+    console = BrokerConsole(running.frame, served, desk, settings)
     async with console_port(section, console.app(), parts.client.tls) as port:
         yield port
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from gridpost.assembly.broker_configuration import BrokerConfiguration
 from gridpost.assembly.configuration_file import ConfigurationFile, set_value
+from gridpost.assembly.settings_file import CONTACT, DURATION, Groups
+from gridpost.console.configuring import Setting
 from gridpost.core.component import Component, system_inconsistencies
 from gridpost.core.identifiers import (
     MessageTypePattern,
@@ -19,6 +21,29 @@ from gridpost.core.ports import Clock
 from gridpost.services.broker.broker import Broker, QueueView
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.transports.amqp10 import AmqpServer
+
+_MOST = "at most; others are refused"
+SETTINGS: Groups = (
+    CONTACT,
+    (
+        "Connections",
+        (
+            Setting("limits.max_connections_per_component", "Connections of one endpoint", _MOST),
+            Setting("limits.max_links", "Links of one connection", _MOST),
+            Setting("limits.max_message_size", "Largest message", "in bytes"),
+            Setting("limits.idle", "Silence before a connection ends", DURATION),
+        ),
+    ),
+    (
+        "Queues and disk",
+        (
+            Setting("queues.remove_after", "Empty queues are removed after", DURATION),
+            Setting("store.min_free", "Free space that has to stay", "in bytes"),
+            Setting("store.max_used", "Space that queues may take", "in bytes; 0 is no limit"),
+        ),
+    ),
+    ("Journal", (Setting("journal.retention", "Journal", DURATION),)),
+)
 
 
 class ServedBroker:

@@ -18,6 +18,8 @@ from gridpost.assembly.directory_configuration import COMPONENT as COMPONENT_DIR
 from gridpost.assembly.directory_configuration import read_directory_configuration
 from gridpost.assembly.endpoint_configuration import COMPONENT as ENDPOINT
 from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.assembly.node_configuration import COMPONENT as NODE
+from gridpost.assembly.node_configuration import read_node_configuration
 from gridpost.console.roles import Role
 from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
@@ -30,6 +32,7 @@ _READERS: MappingProxyType[str, Callable[[Path], Any]] = MappingProxyType(
         BROKER: read_broker_configuration,
         COMPONENT_DIRECTORY: read_directory_configuration,
         ENDPOINT: read_endpoint_configuration,
+        NODE: read_node_configuration,
     }
 )
 

@@ -14,19 +14,23 @@ from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.after_restore import say_restored
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.configuration_file import ConfigurationFile
 from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.directory_configuration import (
     DirectoryConfiguration,
     read_certificates,
     read_directory_configuration,
 )
+from gridpost.assembly.directory_console import SETTINGS
 from gridpost.assembly.directory_keys import DirectoryKeys, make_key
 from gridpost.assembly.installation import packer
+from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.console.directory import PLACES, DirectoryConsole
 from gridpost.console.frame import Frame
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
+from gridpost.core.journal import AdministrationRow
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.component_directory.administration import Administration
@@ -107,6 +111,7 @@ class Assembly:
     ) -> None:
         settings = configuration.settings()
         self.configuration = configuration
+        self._store = store
         self.keys = keys
         self.clock = clock
         self.roots = configuration.trusted_roots()
@@ -188,6 +193,20 @@ class Assembly:
         await self.renew_own()
         self.synchroniser.reconfigured()
 
+    async def change(self, configuration: DirectoryConfiguration, by: str) -> None:
+        """As `reconfigure`, and written down with who did it."""
+        before = self.configuration.settings()
+        await self.reconfigure(configuration)
+        row = AdministrationRow(
+            self.clock.now(),
+            actor=by,
+            action="settings changed",
+            target=configuration.code,
+            before=repr(before),
+            after=repr(configuration.settings()),
+        )
+        await self._store.run(lambda work: work.journal.append(row))
+
     async def _ask(self, peer: Peer, request: HttpRequest, authorise: Authorise) -> HttpAnswer:
         return await self._client.request(request, urls=peer.urls, authorise=authorise)
 
@@ -265,7 +284,7 @@ async def running_directory(
         watch = await stack.enter_async_context(_watching(parts, store))
         parts.administration.more_health = watch.health
         administration_port = await stack.enter_async_context(_administration(parts))
-        shown_port = await stack.enter_async_context(_console(parts, store))
+        shown_port = await stack.enter_async_context(_console(parts, store, file))
         for work in (
             parts.synchroniser.run(),
             parts.upkeep.run(),
@@ -334,7 +353,9 @@ async def _administration(parts: Assembly) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def _console(parts: Assembly, store: RegistryStore) -> AsyncIterator[int | None]:
+async def _console(
+    parts: Assembly, store: RegistryStore, file: Path | None
+) -> AsyncIterator[int | None]:
     section = parts.configuration.console
     if section is None:
         yield None
@@ -346,8 +367,14 @@ async def _console(parts: Assembly, store: RegistryStore) -> AsyncIterator[int |
         store,
         PLACES,
     )
+    kept = ConfigurationFile(file, read_directory_configuration)
     console = DirectoryConsole(
-        parts.frame, parts.office, parts.publication, parts.upkeep, lambda: parts.api.contacts
+        parts.frame,
+        parts.office,
+        parts.publication,
+        parts.upkeep,
+        lambda: parts.api.contacts,
+        SettingsFile(SETTINGS, kept, lambda: parts.configuration, parts.change),
     )
     async with console_port(section, console.app(), parts.credentials) as port:
         yield port

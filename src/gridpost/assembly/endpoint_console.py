@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from gridpost.assembly.configuration_file import (
-    ConfigurationFile,
-    Value,
-    replace_tables,
-    set_value,
-)
+from gridpost.assembly.configuration_file import ConfigurationFile, replace_tables
 from gridpost.assembly.console import whose
 from gridpost.assembly.endpoint_configuration import (
     EndpointConfiguration,
@@ -23,56 +17,47 @@ from gridpost.assembly.endpoint_configuration import (
     read_endpoint_configuration,
 )
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.settings_file import CONTACT, DURATION, LINES, Groups, SettingsFile
 from gridpost.console.configuring import PathForm, Setting, Verdict
 from gridpost.console.endpoint import PLACES, EndpointConsole, Freshness
 from gridpost.console.frame import Frame, moment_of
 from gridpost.core.certificate import Certificate
 from gridpost.core.component import Component, inconsistencies, system_inconsistencies
 from gridpost.core.ports import Clock, Store
-from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.refusal import Refusal
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.lines import LineView
 
 Apply = Callable[[EndpointConfiguration, str], Awaitable[None]]
 Current = Callable[[], EndpointConfiguration]
 
-_DURATION = "write a duration like 30s, 5m, 24h or 7d"
-_LINES = "one on each line"
-SETTINGS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
-    (
-        "Contact",
-        (
-            Setting("contact.organization", "Organization", "published by the directory"),
-            Setting("contact.person", "Person", "whom to call"),
-            Setting("contact.email", "E-mail", "of that person or team"),
-            Setting("contact.phone", "Phone", "with the country code"),
-        ),
-    ),
+SETTINGS: Groups = (
+    CONTACT,
     (
         "Delivery",
         (
-            Setting("expiration.default", "Longest delivery", _DURATION),
+            Setting("expiration.default", "Longest delivery", DURATION),
             Setting("max_content", "Largest document", "in bytes"),
             Setting("strict_patterns", "Strict message types", "letters and digits only", "switch"),
-            Setting("ordered", "Message types in order", f"patterns, {_LINES}", "list"),
+            Setting("ordered", "Message types in order", f"patterns, {LINES}", "list"),
         ),
     ),
     (
         "Retention after the final state",
         (
-            Setting("retention.sent_content", "Sent documents", _DURATION),
-            Setting("retention.sent_metadata", "Sent messages", _DURATION),
-            Setting("retention.received_content", "Received documents", _DURATION),
-            Setting("retention.received_metadata", "Received messages", _DURATION),
-            Setting("retention.received_ids", "Identifiers, to stop duplicates", _DURATION),
+            Setting("retention.sent_content", "Sent documents", DURATION),
+            Setting("retention.sent_metadata", "Sent messages", DURATION),
+            Setting("retention.received_content", "Received documents", DURATION),
+            Setting("retention.received_metadata", "Received messages", DURATION),
+            Setting("retention.received_ids", "Identifiers, to stop duplicates", DURATION),
         ),
     ),
     (
         "Journal and certificates",
         (
-            Setting("journal.retention", "Journal", _DURATION),
-            Setting("journal.content", "Journalled documents", f"patterns, {_LINES}", "list"),
-            Setting("certificates.expiry_warning", "Warning before expiry", _DURATION),
+            Setting("journal.retention", "Journal", DURATION),
+            Setting("journal.content", "Journalled documents", f"patterns, {LINES}", "list"),
+            Setting("certificates.expiry_warning", "Warning before expiry", DURATION),
         ),
     ),
 )
@@ -100,7 +85,7 @@ def endpoint_console(
         core.evidence,
         _Facts(core, client, certificates),
         _PathsDesk(kept, current, core.reconfigure, client, clock),
-        _SettingsDesk(kept, current, core.reconfigure),
+        SettingsFile(SETTINGS, kept, current, core.reconfigure),
         core.operating,
     )
     return frame, console
@@ -199,43 +184,6 @@ class _PathsDesk:
         await self._apply(configuration, by)
 
 
-class _SettingsDesk:
-    """console.configuring.SettingsDesk."""
-
-    settings = SETTINGS
-
-    def __init__(
-        self, file: ConfigurationFile[EndpointConfiguration], current: Current, apply: Apply
-    ) -> None:
-        self._file = file
-        self._current = current
-        self._apply = apply
-
-    def current(self) -> tuple[Mapping[str, str], str]:
-        configuration = self._current()
-        names = [s.name for _, group in SETTINGS for s in group]
-        return {n: _text(_value(configuration, n)) for n in names}, self._file.mark()
-
-    async def save(self, values: Mapping[str, str], mark: str, by: str) -> Sequence[str]:
-        before, _ = self.current()
-        configuration = self._current()
-        labels = {s.name: s.label for _, group in SETTINGS for s in group}
-        changed = {
-            name: _typed(text, _value(configuration, name), labels[name])
-            for name, text in values.items()
-            if text.split() != before[name].split()
-        }
-
-        def edit(text: str) -> str:
-            for name, value in changed.items():
-                text = set_value(text, tuple(name.split(".")), value)
-            return text
-
-        if changed:
-            await self._apply(self._file.change(edit, mark), by)
-        return [labels[name].lower() for name in changed]
-
-
 def _row(form: PathForm) -> dict[str, Any]:
     row: dict[str, Any] = {"message_type": form.message_type or "*", "path": form.path}
     senders = form.senders.replace(",", " ").split()
@@ -254,39 +202,3 @@ def _without_start(section: PathSection) -> PathSection:
 
 def _moment(at: Any) -> str:
     return str(at.strftime("%Y-%m-%dT%H:%M:%SZ"))
-
-
-def _value(configuration: EndpointConfiguration, name: str) -> Any:
-    value: Any = configuration
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, timedelta):
-        return duration_text(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "\n".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _typed(text: str, like: Any, label: str) -> Value:
-    if isinstance(like, bool):
-        return text == "true"
-    if isinstance(like, tuple):
-        return text.split()
-    if isinstance(like, int):
-        if not text.isdigit():
-            raise Refusal(Rule.USAGE, f"{label}: write a whole number")
-        return int(text)
-    return text
-
-
-def duration_text(value: timedelta) -> str:
-    """As people write it in the file: the largest unit that says it exactly."""
-    microseconds = value // timedelta(microseconds=1)
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if microseconds and microseconds % (size * 1_000_000) == 0:
-            return f"{microseconds // (size * 1_000_000)}{unit}"
-    return f"{microseconds // 1000}ms" if microseconds else "0s"

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
+from gridpost.assembly.node_console import ServedNode, node_console
 from gridpost.assembly.spool import spooling
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import component_code
@@ -57,6 +58,7 @@ class RunningNode:
     administration: NodeAdministration
     store: SqliteNodeStore
     api: NodeSoapApi
+    console_port: int | None = None
 
 
 @asynccontextmanager
@@ -65,8 +67,12 @@ async def running_node(
     *,
     clock: Clock | None = None,
     mversion: int = NODE_MVERSION,
+    file: Path | None = None,
 ) -> AsyncIterator[RunningNode]:
-    """Serves until the block ends. `mversion` lets tests be a node of another time."""
+    """Serves until the block ends; the people of its console follow the `file`.
+
+    `mversion` lets tests be a node of another time.
+    """
     clock = clock or SystemClock()
     keys = DirectoryKeys(configuration)
     if not keys.authorities:
@@ -132,9 +138,25 @@ async def running_node(
                 configuration.operations.port,
             )
         )
+        console_port = await stack.enter_async_context(
+            node_console(
+                configuration.console,
+                ServedNode(store, directory, synchroniser),
+                store,
+                clock,
+                configuration.code,
+                credentials,
+                file,
+            )
+        )
         for work in (synchroniser.run(), upkeep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
-        log.info("listening", port=server.port, operations_port=operations_port)
+        log.info(
+            "listening",
+            port=server.port,
+            operations_port=operations_port,
+            console_port=console_port,
+        )
         yield RunningNode(
             server.port,
             operations_port,
@@ -144,6 +166,7 @@ async def running_node(
             administration,
             store,
             api,
+            console_port,
         )
         log.info("stopping")
 
@@ -154,7 +177,7 @@ async def run_node(file: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_node(read_node_configuration(file)):
+    async with running_node(read_node_configuration(file), file=file):
         await stop.wait()
 
 

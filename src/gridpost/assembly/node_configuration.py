@@ -15,6 +15,7 @@ from gridpost.assembly.configuration import (
     Port,
     read_configuration,
 )
+from gridpost.assembly.console_configuration import ConsoleSection, console_in
 from gridpost.assembly.directory_configuration import (
     Code,
     ContactSection,
@@ -102,6 +103,7 @@ class NodeConfiguration(Configuration):
     messages: MessagesSection = MessagesSection()
     operations: NodeOperationsSection = NodeOperationsSection()
     keys: KeysSection = KeysSection()
+    console: ConsoleSection | None = None
 
     def passphrase(self) -> bytes | None:
         secret: SecretStr | None = self.keys.passphrase
@@ -139,5 +141,6 @@ def read_node_configuration(file: Path) -> NodeConfiguration:
         update={
             "home": folder / configuration.home,
             "roots": tuple(folder / root for root in configuration.roots),
+            "console": console_in(folder, configuration.console),
         }
     )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from gridpost.console.configuring import SettingPages, SettingsDesk
 from gridpost.console.frame import Frame, Visitor
 from gridpost.console.roles import Role
 from gridpost.console.settings import Place
@@ -24,6 +25,7 @@ PLACES = (
     Place("/connections", "Connections", "connection"),
     Place("/restriction", "Restriction", "restriction"),
     Place("/refusals", "Refusals", "refusal"),
+    Place("/settings", "Settings", "settings", Role.ADMINISTRATOR),
 )
 LISTED = 50
 COUNTED = 5_000
@@ -60,8 +62,11 @@ class RestrictionDesk(Protocol):
 
 
 class BrokerConsole:
-    def __init__(self, frame: Frame, served: Served, restriction: RestrictionDesk) -> None:
+    def __init__(
+        self, frame: Frame, served: Served, restriction: RestrictionDesk, settings: SettingsDesk
+    ) -> None:
         self._frame = frame
+        self._settings = SettingPages(frame, settings)
         self._served = served
         self._restriction = restriction
 
@@ -75,6 +80,7 @@ class BrokerConsole:
                 route("/restriction", self._show_restriction),
                 route("/restriction", self._save_restriction, Role.ADMINISTRATOR, "POST"),
                 route("/refusals", self._refusals),
+                *self._settings.routes(),
             ]
         )
 

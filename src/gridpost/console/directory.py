@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from gridpost.console.certificates import shown, shown_key
+from gridpost.console.configuring import SettingPages, SettingsDesk
 from gridpost.console.frame import Frame, Visitor
 from gridpost.console.roles import Role
 from gridpost.console.settings import Place
@@ -26,6 +27,7 @@ PLACES = (
     Place("/registrations", "Registrations", "registration"),
     Place("/components", "Components", "component"),
     Place("/directories", "Other directories", "directory"),
+    Place("/settings", "Settings", "settings", Role.ADMINISTRATOR),
 )
 PAGE = 200
 
@@ -64,6 +66,7 @@ class DirectoryConsole:
         published: Published,
         watched: Watched,
         contacts: Callable[[], Mapping[str, datetime]],
+        settings: SettingsDesk,
     ) -> None:
         """`contacts` says when each component last synchronised since this directory started."""
         self._frame = frame
@@ -71,6 +74,7 @@ class DirectoryConsole:
         self._published = published
         self._watched = watched
         self._contacts = contacts
+        self._settings = SettingPages(frame, settings)
 
     def app(self) -> ASGIApp:
         route = self._frame.route
@@ -86,6 +90,7 @@ class DirectoryConsole:
                 route("/components/{code}/revoke", self._revoke_form, Role.ADMINISTRATOR),
                 route("/components/{code}/revoke", self._revoke, Role.ADMINISTRATOR, "POST"),
                 route("/directories", self._directories),
+                *self._settings.routes(),
             ]
         )
 
