@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +76,14 @@ async def kill(net: Network, api: AsyncEndpoint | None = None) -> None:
     await net.components["E1"].kill()
     await net.start("E1")
     if api is not None:
-        # The connection that it kept open is dead.
-        with suppress(Refusal):
-            await api.holds()
+        # The connection that it kept open is dead, and the API comes after the first listener.
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await api.holds()
+                    return
+                except Refusal:
+                    await asyncio.sleep(0.1)
 
 
 async def confirm(api: AsyncEndpoint, message_type: str) -> bytes:

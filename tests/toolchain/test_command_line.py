@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from importlib import import_module
@@ -16,6 +15,7 @@ import gridpost
 from gridpost import bench, cli
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.result import DemoResult
+from support.child import run_python
 
 
 @pytest.fixture
@@ -167,11 +167,50 @@ def test_help_lists_every_command():
 
 
 def test_the_command_line_starts_without_what_only_some_commands_need():
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, gridpost.cli; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    loaded = run_python("-c", "import sys, gridpost.cli; print(*sys.modules)").stdout.split()
+    assert "gridpost.cli" in loaded
     heavy = {"cryptography", "lxml", "pyarrow", "proton", "starlette", "sqlite3", "asyncio"}
     assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["confirm", "m-1"], ("confirm", "m-1")),
+        (["endpoint", "cancel", "m-1", "--reason", "late"], ("cancel", "m-1", "late")),
+        (["endpoint", "resend", "m-1"], ("resend", "m-1", "")),
+        (["send", "E2", "A01", "--test"], ("test", "E2", "A01")),
+        (["endpoint", "resume", "partner", "E2"], ("resume", "partner", "E2")),
+    ],
+)
+def test_an_application_reaches_the_endpoint_that_its_options_name(
+    command, monkeypatch, tmp_path, words, asked
+):
+    calls = []
+
+    class Endpoint:
+        def __init__(self, url, **options):
+            calls.append((url, options["user"], options["password"], options["ca"]))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            calls.append("closed")
+
+        def __getattr__(self, name):
+            return lambda *arguments: calls.append((name, *arguments))
+
+    monkeypatch.setattr("gridpost.client.Endpoint", Endpoint)
+    secret = tmp_path / "password"
+    secret.write_text("open sesame\n")
+    how = ["--url", "https://e1.example", "--user", "app", "--password-file", str(secret)]
+    code, out, _ = command(*words, *how, "--json")
+    assert code == 0
+    assert json.loads(out)
+    assert calls == [("https://e1.example", "app", "open sesame", None), asked, "closed"]
+    # One that was not given keeps its default, and one that is unknown is wrong usage.
+    calls.clear()
+    assert command(*words)[0] == 0
+    assert calls[0] == ("http://127.0.0.1:8480", "", "", None)
+    assert command(*words, "--endpoint", "x")[0] == 2

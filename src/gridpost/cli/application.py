@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -15,17 +17,17 @@ if TYPE_CHECKING:
 URL, USER, PASSWORD = "GRIDPOST_URL", "GRIDPOST_USER", "GRIDPOST_PASSWORD"
 DEFAULT_URL = "http://127.0.0.1:8480"
 
-Url = Annotated[str, typer.Option("--url", envvar=URL, help="Where the endpoint's JSON API is.")]
-User = Annotated[str, typer.Option("--user", envvar=USER, help="Name of the application.")]
-PasswordFile = Annotated[
+_Url = Annotated[str, typer.Option("--url", envvar=URL, help="Where the endpoint's JSON API is.")]
+_User = Annotated[str, typer.Option("--user", envvar=USER, help="Name of the application.")]
+_PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help=f"File with its password; else {PASSWORD}."),
 ]
-Certificate = Annotated[
+_Certificate = Annotated[
     Path | None, typer.Option("--certificate", help="Client certificate (PEM) instead of a user.")
 ]
-Key = Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")]
-Ca = Annotated[
+_Key = Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")]
+_Ca = Annotated[
     Path | None, typer.Option("--ca", help="CA that certified the endpoint's API (PEM).")
 ]
 Json = Annotated[
@@ -37,7 +39,45 @@ SideOption = Annotated[
 MessageId = Annotated[str, typer.Argument(help="The message ID.")]
 
 
-def connect(
+_HOW = {
+    "url": (_Url, DEFAULT_URL),
+    "user": (_User, ""),
+    "password_file": (_PasswordFile, None),
+    "certificate": (_Certificate, None),
+    "key": (_Key, None),
+    "ca": (_Ca, None),
+}
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its endpoint as first argument, and the options that say which and as whom.
+
+    They come before the last option of the command, which is `--json`.
+    """
+    # What the endpoint is of interest to type checkers alone: importing it takes time.
+    hints = get_type_hints(command, localns={"Endpoint": object}, include_extras=True)
+    _, *own = signature(command).parameters.values()
+    parameters = [
+        Parameter(p.name, Parameter.KEYWORD_ONLY, default=p.default, annotation=hints[p.name])
+        for p in own
+    ]
+    parameters[-1:-1] = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for name, (hint, default) in _HOW.items()
+    ]
+
+    def with_endpoint(**values: Any) -> None:
+        how = {name: values.pop(name) for name in _HOW}
+        with _connect(**how) as endpoint:
+            command(endpoint, **values)
+
+    with_endpoint.__name__, with_endpoint.__doc__ = command.__name__, command.__doc__
+    with_endpoint.__annotations__ = {p.name: p.annotation for p in parameters}
+    with_endpoint.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return with_endpoint
+
+
+def _connect(
     url: str,
     user: str,
     password_file: Path | None,

@@ -7,24 +7,17 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gridpost.cli import component
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker of IEC 62325-503.")
 
-BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"
-
 Config = Annotated[Path, typer.Option("--config", help="Configuration file of the broker (TOML).")]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
-]
-Wait = Annotated[
-    float, typer.Option("--wait", help="Seconds to wait for the directory's decision.")
-]
 
 
 @app.command()
@@ -42,10 +35,10 @@ def run(config: Config) -> None:
 
 @app.command()
 def register(
-    bundle: Annotated[Path, typer.Argument(help="Installation bundle of the home directory.")],
+    bundle: component.Bundle,
     config: Config,
-    wait: Wait = 0,
-    as_json: Json = False,
+    wait: component.Wait = 0,
+    as_json: component.Json = False,
 ) -> None:
     """Register with the home directory; say it again later to learn the decision.
 
@@ -54,28 +47,25 @@ def register(
     from gridpost.assembly.broker_configuration import read_broker_configuration
     from gridpost.assembly.enrolling import register_broker
     from gridpost.assembly.logs import log_to_stderr
-    from gridpost.core.refusal import Refusal, Rule
 
-    password = os.environ.get(BUNDLE_PASSWORD, "")
-    if not password:
-        raise Refusal(Rule.USAGE, f"no password: set {BUNDLE_PASSWORD}")
+    password = component.bundle_password()
     log_to_stderr(read_broker_configuration(config).code)
-    _enrolled(register_broker(config, bundle, password, wait), as_json)
+    component.say_enrolled(register_broker(config, bundle, password, wait), as_json)
 
 
 @app.command()
-def renew(config: Config, wait: Wait = 0, as_json: Json = False) -> None:
+def renew(config: Config, wait: component.Wait = 0, as_json: component.Json = False) -> None:
     """Ask for new certificates now; a running broker does so by itself in time."""
     from gridpost.assembly.broker_configuration import read_broker_configuration
     from gridpost.assembly.enrolling import renew_broker
     from gridpost.assembly.logs import log_to_stderr
 
     log_to_stderr(read_broker_configuration(config).code)
-    _enrolled(renew_broker(config, wait), as_json)
+    component.say_enrolled(renew_broker(config, wait), as_json)
 
 
 @app.command()
-def certificates(config: Config, as_json: Json = False) -> None:
+def certificates(config: Config, as_json: component.Json = False) -> None:
     """Show the broker's certificates."""
     from gridpost.assembly.broker_configuration import read_broker_configuration
     from gridpost.stores.keys.files import FileKeyring
@@ -93,11 +83,11 @@ def certificates(config: Config, as_json: Json = False) -> None:
         }
         for c in ring.certificates()
     ]
-    _show({"certificates": rows}, ["kind", "id", "not_before", "not_after", "valid"], rows, as_json)
+    component.show({"certificates": rows}, component.CERTIFICATE_COLUMNS, rows, as_json)
 
 
 @app.command()
-def queues(config: Config, as_json: Json = False) -> None:
+def queues(config: Config, as_json: component.Json = False) -> None:
     """Show the queues of a running broker."""
     rows = _ask(config, "GET", "/queues")
     columns = [
@@ -110,11 +100,11 @@ def queues(config: Config, as_json: Json = False) -> None:
         "consumers",
         "oldest",
     ]
-    _show({"queues": rows}, columns, rows, as_json)
+    component.show({"queues": rows}, columns, rows, as_json)
 
 
 @app.command()
-def connections(config: Config, as_json: Json = False) -> None:
+def connections(config: Config, as_json: component.Json = False) -> None:
     """Show who is connected to a running broker."""
     rows = _ask(config, "GET", "/connections")
     columns = [
@@ -127,14 +117,14 @@ def connections(config: Config, as_json: Json = False) -> None:
         "undecided_octets",
         "until",
     ]
-    _show({"connections": rows}, columns, rows, as_json)
+    component.show({"connections": rows}, columns, rows, as_json)
 
 
 @app.command()
 def release(
     queue: Annotated[str, typer.Argument(help="Code of the queue.")],
     config: Config,
-    as_json: Json = False,
+    as_json: component.Json = False,
 ) -> None:
     """Deliver again what consumers of a queue had rejected."""
     result = _ask(config, "POST", "/queues/release", {"queue": queue})
@@ -146,7 +136,7 @@ def release(
 def remove_queue(
     queue: Annotated[str, typer.Argument(help="Code of the queue.")],
     config: Config,
-    as_json: Json = False,
+    as_json: component.Json = False,
 ) -> None:
     """Remove an empty queue now: its links are ended, and on all edges nobody may attach meanwhile."""
     import getpass
@@ -159,7 +149,7 @@ def remove_queue(
 def join(
     home: Annotated[Path, typer.Argument(help="Folder of an edge that is registered, or a copy.")],
     config: Config,
-    as_json: Json = False,
+    as_json: component.Json = False,
 ) -> None:
     """Make a new folder another edge of the same broker: same code and keys, a journal of its own."""
     from gridpost.assembly.edges import join as join_edge
@@ -169,43 +159,7 @@ def join(
 
 
 def _ask(config: Path, method: str, path: str, body: object = None) -> Any:
-    import httpx
-
     from gridpost.assembly.broker_configuration import read_broker_configuration
-    from gridpost.core.refusal import Refusal, Rule
 
-    section = read_broker_configuration(config).operations
-    url = f"http://{section.host}:{section.port}{path}"
-    try:
-        with httpx.Client(timeout=30, trust_env=False) as client:
-            response = client.request(method, url, json=body)
-            if response.status_code == httpx.codes.CONFLICT:
-                told = response.json()["refused"]
-                raise Refusal(Rule[told["rule"]], told["message"], f"id {told['id']} in its log")
-            response.raise_for_status()
-            return response.json()
-    except httpx.HTTPError as error:
-        raise Refusal(
-            Rule.UNREACHABLE, f"the broker does not answer at {url}: is it running?", str(error)
-        ) from None
-
-
-def _enrolled(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    reason = f": {result['reason']}" if result["reason"] else ""
-    typer.echo(f"registration {result['registration'] or '(not sent)'} {result['state']}{reason}")
-
-
-def _show(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
-    Console(highlight=False, markup=False).print(table)
+    listener = read_broker_configuration(config).operations
+    return component.ask(listener, "broker", path, method, body)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from gridpost.cli import application as shared
+
+if TYPE_CHECKING:
+    from gridpost.client import Endpoint
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@shared.connected
 def confirm(
+    endpoint: Endpoint,
     message_id: shared.MessageId,
-    url: shared.Url = shared.DEFAULT_URL,
-    user: shared.User = "",
-    password_file: shared.PasswordFile = None,
-    certificate: shared.Certificate = None,
-    key: shared.Key = None,
-    ca: shared.Ca = None,
     as_json: shared.Json = False,
 ) -> None:
     """Confirm a received message: its sender is told RECEIVED."""
-    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
-        endpoint.confirm(message_id)
+    endpoint.confirm(message_id)
     shared.say({"messageID": message_id}, f"{message_id} is confirmed.", as_json)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from gridpost.cli import application as shared
+
+if TYPE_CHECKING:
+    from gridpost.client import Endpoint
 
 app = typer.Typer(add_completion=False)
 
@@ -12,20 +17,15 @@ _MARKS = {True: "ok", False: "!!", None: ".."}
 
 
 @app.command()
+@shared.connected
 def explain(
+    endpoint: Endpoint,
     message_id: shared.MessageId,
     side: shared.SideOption = "sent",
-    url: shared.Url = shared.DEFAULT_URL,
-    user: shared.User = "",
-    password_file: shared.PasswordFile = None,
-    certificate: shared.Certificate = None,
-    key: shared.Key = None,
-    ca: shared.Ca = None,
     as_json: shared.Json = False,
 ) -> None:
     """Explain a message in one line, with the way it takes below."""
-    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
-        found = endpoint.explain(message_id, side)
+    found = endpoint.explain(message_id, side)
     result = {
         "messageID": message_id,
         "explanation": found.summary,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gridpost.cli import application as shared
+
+if TYPE_CHECKING:
+    from gridpost.client import Endpoint
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Evidence of one message, checked offline."
@@ -16,21 +19,16 @@ app = typer.Typer(
 
 
 @app.command()
+@shared.connected
 def export(
+    endpoint: Endpoint,
     message_id: shared.MessageId,
     out: Annotated[Path, typer.Option("--out", help="Where the proof file goes.")],
     side: shared.SideOption = "sent",
-    url: shared.Url = shared.DEFAULT_URL,
-    user: shared.User = "",
-    password_file: shared.PasswordFile = None,
-    certificate: shared.Certificate = None,
-    key: shared.Key = None,
-    ca: shared.Ca = None,
     as_json: shared.Json = False,
 ) -> None:
     """Write document, signatures, certificates and directory entries into one file."""
-    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
-        data = endpoint.proof(message_id, side)
+    data = endpoint.proof(message_id, side)
     out.write_bytes(data)
     shared.say({"file": str(out), "bytes": len(data)}, f"{out} written.", as_json)
 

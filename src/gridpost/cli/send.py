@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gridpost.cli import application as shared
 
+if TYPE_CHECKING:
+    from gridpost.client import Endpoint
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@shared.connected
 def send(
+    endpoint: Endpoint,
     receiver: Annotated[str, typer.Argument(help="Code of the recipient endpoint.")],
     message_type: Annotated[str, typer.Argument(help="Message-type.")],
     file: Annotated[
@@ -36,31 +41,24 @@ def send(
     test: Annotated[
         bool, typer.Option("--test", help="Send no document but a connectivity test.")
     ] = False,
-    url: shared.Url = shared.DEFAULT_URL,
-    user: shared.User = "",
-    password_file: shared.PasswordFile = None,
-    certificate: shared.Certificate = None,
-    key: shared.Key = None,
-    ca: shared.Ca = None,
     as_json: shared.Json = False,
 ) -> None:
     """Send a document. The message ID that is printed is proof that it is safely stored."""
     from gridpost.core.refusal import Refusal, Rule
 
-    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
-        if test:
-            message_id = endpoint.test(receiver, message_type)
-        else:
-            try:
-                content = sys.stdin.buffer.read() if file is None else file.read_bytes()
-            except OSError as error:
-                raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
-            message_id = endpoint.send(
-                receiver,
-                message_type,
-                content,
-                ba_message_id=ba_message_id,
-                sender_application=sender_application,
-                key=idempotency_key or None,
-            )
+    if test:
+        message_id = endpoint.test(receiver, message_type)
+    else:
+        try:
+            content = sys.stdin.buffer.read() if file is None else file.read_bytes()
+        except OSError as error:
+            raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
+        message_id = endpoint.send(
+            receiver,
+            message_type,
+            content,
+            ba_message_id=ba_message_id,
+            sender_application=sender_application,
+            key=idempotency_key or None,
+        )
     shared.say({"messageID": message_id}, message_id, as_json)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from gridpost.cli import application as shared
+
+if TYPE_CHECKING:
+    from gridpost.client import Endpoint
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@shared.connected
 def trace(
+    endpoint: Endpoint,
     message_id: shared.MessageId,
     side: shared.SideOption = "sent",
-    url: shared.Url = shared.DEFAULT_URL,
-    user: shared.User = "",
-    password_file: shared.PasswordFile = None,
-    certificate: shared.Certificate = None,
-    key: shared.Key = None,
-    ca: shared.Ca = None,
     as_json: shared.Json = False,
 ) -> None:
     """Show the trace of a message."""
     from rich.console import Console
     from rich.table import Table
 
-    with shared.connect(url, user, password_file, certificate, key, ca) as endpoint:
-        lines = endpoint.trace(message_id, side)
+    lines = endpoint.trace(message_id, side)
     result = {
         "messageID": message_id,
         "trace": [
