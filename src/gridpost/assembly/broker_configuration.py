@@ -118,8 +118,12 @@ class QueuesSection(_Section):
     """503 cl. 6.3: empty and without a link for so long."""
     upkeep: Period = timedelta(seconds=5)
     window_messages: Count = 1_000
-    window_octets: Count = 4 * MIB
+    window_octets: Count = 16 * MIB
     memory_octets: Count = 128 * MIB
+    redeliver_after: Period = timedelta(milliseconds=200)
+    """Before the second new attempt at a message that its consumer gave back as failed."""
+    redeliver_at_most: Period = timedelta(minutes=1)
+    """The time doubles with each failure up to this."""
     transaction_messages: Count = 1_000
     transaction_octets: Count = 64 * MIB
 
@@ -241,6 +245,8 @@ class BrokerConfiguration(WatchedConfiguration):
             window_messages=queues.window_messages,
             window_octets=queues.window_octets,
             memory_octets=queues.memory_octets,
+            redeliver_after=queues.redeliver_after,
+            redeliver_at_most=queues.redeliver_at_most,
             transaction_messages=queues.transaction_messages,
             transaction_octets=queues.transaction_octets,
         )

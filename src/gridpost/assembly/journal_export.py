@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from watchfiles import watch
 
+from gridpost.assembly.broker_configuration import QueuesPostgresSection
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.postgres_configuration import PostgresSection
@@ -73,13 +74,39 @@ def export_job(file: Path, landing: str | Place | None, rows: int) -> ExportJob:
     lower_priority()
     target = Landing(place(landing or folder / "landing"))
     now = SystemClock().now
-    if content.get("store") == "postgres" and isinstance(content.get("postgres"), dict):
-        from gridpost.stores.segments.postgres import PostgresExporter
+    local = Exporter(folder / "store", target, now, rows)
+    section = _database(file, content)
+    if section is None:
+        return ExportJob(local, folder / "store")
+    # Only here: the driver is there with gridpost[postgres] only.
+    from gridpost.stores.segments.postgres import PostgresExporter
 
-        try:
-            section = PostgresSection(**content["postgres"]).beside(file.resolve().parent)
-        except ValidationError as error:
-            raise Refusal(Rule.USAGE, f"{file}: postgres: {error.errors()[0]['msg']}") from None
-        return ExportJob(PostgresExporter(section.settings(), target, now, rows), None)
-    store = folder / "store"
-    return ExportJob(Exporter(store, target, now, rows), store)
+    shared = PostgresExporter(section.settings(), target, now, rows)
+    if content["component"] == "broker":
+        # An edge keeps transfers in the database and everything else in its folder.
+        return ExportJob(_Both(local, shared), None)
+    return ExportJob(shared, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """The folder first: it is there also while the database is not."""
+
+    local: JournalExporter
+    shared: JournalExporter
+
+    def run(self) -> list[Export]:
+        return [*self.local.run(), *self.shared.run()]
+
+
+def _database(file: Path, content: dict[str, Any]) -> PostgresSection | None:
+    """Where the journal is if `store`, or the kind that its section says, is "postgres"."""
+    store, section = content.get("store"), content.get("postgres")
+    kind = store.get("kind") if isinstance(store, dict) else store
+    if kind != "postgres" or not isinstance(section, dict):
+        return None
+    model = QueuesPostgresSection if content["component"] == "broker" else PostgresSection
+    try:
+        return model(**section).beside(file.resolve().parent)
+    except ValidationError as error:
+        raise Refusal(Rule.USAGE, f"{file}: postgres: {error.errors()[0]['msg']}") from None

@@ -56,6 +56,8 @@ class Queued:
     """AMQP 3.2.1: attempts to deliver that failed."""
     content: Octets | None = None
     """Everything behind the header, as it came; None: ask the store for it (`load`)."""
+    failures: int = 0
+    """How often its consumer gave it back as failed since it was read; kept in memory only."""
 
 
 # ---------------------------------------------------------------- operations
@@ -91,7 +93,8 @@ class CountFailure:
 
     queue: str
     message: Queued
-    row: JournalRow
+    row: JournalRow | None
+    """None: one of many, which nobody needs to read of."""
 
 
 @dataclass(slots=True)

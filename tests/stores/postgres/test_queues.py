@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from gridpost.core.journal import RefusalRow
+from gridpost.assembly import journal_export
+from gridpost.core.journal import AdministrationRow, RefusalRow
 from gridpost.core.queues import CountFailure, Queued, Record, Remove
 from gridpost.core.refusal import Code, Refusal, Rule
+from gridpost.core.segment import SegmentName
 from gridpost.stores.postgres.queues import PostgresQueueSettings, PostgresQueueStore
 from gridpost.stores.postgres.settings import PostgresSettings
+from gridpost.stores.segments.export import Export
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
 from support.postgres import PostgresServer, postgres_server_process
 from support.queues import NOW, SetClock, commit, put, queued, row
@@ -300,3 +304,49 @@ async def test_a_database_that_does_not_flush_is_refused(
     finally:
         await store.close()
         server.restart()
+
+
+async def test_the_transfers_of_all_edges_and_the_rows_of_each_are_exported(
+    tmp_path: Path, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = f"edges_{secrets.token_hex(4)}"
+    section = server.default_database().section(tmp_path) | {"schema": schema, "prefetch": 7}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in section.items()]
+    for name in ("first", "second"):
+        head = ['component = "broker"', f'home = "{name}"', 'store = "postgres"', "[postgres]"]
+        (tmp_path / f"{name}.toml").write_text("\n".join(head + lines))
+    monkeypatch.setattr(journal_export, "lower_priority", lambda: None)
+    landing = tmp_path / "landing"
+
+    async def export(name: str) -> list[Export]:
+        job = journal_export.export_job(tmp_path / f"{name}.toml", landing, 5)
+        return await asyncio.to_thread(job.once)
+
+    database = server.default_database().settings(schema=schema)
+    async with (
+        edge(tmp_path / "first" / "store", database) as first,
+        edge(tmp_path / "second" / "store", database) as second,
+    ):
+        writing = asyncio.gather(
+            *(commit(store, put()) for _ in range(20) for store in (first, second))
+        )
+        # Of an open transaction nothing is taken, and no number is passed over.
+        while not writing.done():
+            await export("first")
+        await writing
+        for store in (first, second):
+            await commit(store, Record(AdministrationRow(NOW, "somebody", "did", "it")))
+        await export("first")
+        await export("second")
+        again = await export("first")
+    assert all(one.segments == () and one.lost == () for one in again)
+    assert len(again) == 3
+    found = [SegmentName.parse(file.name) for file in landing.glob("*.parquet")]
+    numbers: dict[str, list[int]] = {}
+    for one in sorted(name for name in found if name is not None):
+        assert one.component == "B1"
+        numbers.setdefault(one.instance, []).extend(range(one.first, one.last + 1))
+    # Two streams of the database, two journals in folders.
+    assert len(numbers) == 4
+    assert all(got == list(range(1, len(got) + 1)) for got in numbers.values())
+    assert sum(map(len, numbers.values())) == 42

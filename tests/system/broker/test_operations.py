@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gridpost.core.links import LinkRefused
+from gridpost.stores.sqlite.database import connect_reader
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
 from support.fake_directory import FakeDirectory
 from support.waiting import eventually
@@ -28,6 +30,16 @@ async def test_health_is_a_durable_write(broker: BrokerNetwork) -> None:
     found = answer.json()
     assert found["ok"] is True
     assert found["commit_ms"] > 0
+    before = _probes(broker)
+    await broker.ask("/health")
+    assert _probes(broker) > before
+
+
+def _probes(broker: BrokerNetwork) -> int:
+    """What the broker wrote to prove that it can."""
+    with closing(connect_reader(broker.home / "store")) as database:
+        (found,) = database.execute("SELECT value FROM meta WHERE name = 'probe'").fetchone()
+    return int(found)
 
 
 async def test_figures_count_what_happens(broker: BrokerNetwork) -> None:
@@ -104,6 +116,23 @@ async def test_a_mistake_in_the_file_changes_nothing_and_is_warned_of(
         await broker.connect("E1")
     broker.configure(restriction={})
     await eventually(lambda: len(broker.logged("configuration reloaded")) >= 2)
+
+
+async def test_new_limits_count_for_connections_that_come_after_them(
+    broker: BrokerNetwork,
+) -> None:
+    large = message(body=bytes(30_000))
+    assert (await broker.send("E1", "E2", large))[0].taken
+    broker.lines.clear()
+    broker.configure(limits={"max_message_size": 20_000})
+    await eventually(lambda: broker.logged("configuration reloaded"))
+    (outcome,) = await broker.send("E1", "E2", message(body=bytes(30_000)))
+    assert outcome.condition == "amqp:link:message-size-exceeded"
+    broker.lines.clear()
+    broker.configure(limits={})
+    await eventually(lambda: broker.logged("configuration reloaded"))
+    assert (await broker.send("E1", "E2", message(body=bytes(30_000))))[0].taken
+    assert len(await broker.receive("E2", 2)) == 2
 
 
 @pytest.mark.req("503-5.4-c", component="broker")

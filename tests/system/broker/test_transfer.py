@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
+from gridpost.core.journal import TransferRow
 from gridpost.core.links import OutcomeKind
 from support.broker_process import BrokerNetwork, Inbox, message
+from support.edges import journal_of
+from support.failing_consumer import fails_again_and_again
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,6 +56,13 @@ async def test_a_consumer_that_goes_gives_its_messages_back(broker: BrokerNetwor
     await connection.lost
     got = await broker.receive("E2", 3)
     assert [m[-1:] for m in got] == [b"0", b"1", b"2"]
+
+
+async def test_a_message_that_fails_again_and_again_steps_aside(broker: BrokerNetwork) -> None:
+    name = await fails_again_and_again(broker, broker)
+    found = [row for row in journal_of(broker) if isinstance(row, TransferRow)]
+    tried = [row.detail for row in found if row.message_id == name and row.outcome == "not settled"]
+    assert tried == ["attempt 1", "attempt 2", "attempt 4"]
 
 
 async def test_a_message_without_a_required_field_is_rejected(broker: BrokerNetwork) -> None:

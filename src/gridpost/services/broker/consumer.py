@@ -71,7 +71,7 @@ class Consumer:
             self.refused.add(message.number)
         if not outcome.settled:
             delivery.settle()
-        self._queue.gave_back(message, failed=failed)
+        self._queue.gave_back(message, failed=failed, said=outcome.delivery_failed)
         # A link that is ending gives back one after the other; `on_detached` pumps once.
         if outcome.kind not in (OutcomeKind.LOST, OutcomeKind.UNSENT):
             self._queue.pump()

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from gridpost.core.links import OutgoingLink, SentDelivery
 from gridpost.core.queues import (
-    CountFailure,
     Hold,
     Operation,
     Queued,
@@ -25,6 +24,7 @@ from gridpost.core.queues import (
 )
 from gridpost.core.refusal import Refusal
 from gridpost.services.broker.context import BrokerContext, sent_row
+from gridpost.services.broker.served_queue import ServedQueue, Taker
 from gridpost.services.broker.waiting import Memory, Waiting
 from gridpost.wire.mades.passing import passing_header
 
@@ -35,52 +35,19 @@ _KEEP: Final = 64 * 1024
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class Taker(Protocol):
-    """A consumer, as its queue sees it."""
-
-    @property
-    def link(self) -> OutgoingLink: ...
-
-    @property
-    def refused(self) -> set[int]:
-        """Numbers that must not come again on this link (AMQP 3.4.5, undeliverable-here)."""
-        ...
-
-
-class LiveQueue:
+class LiveQueue(ServedQueue):
     def __init__(self, context: BrokerContext, memory: Memory, state: QueueState) -> None:
-        self.code = state.code
-        self.depth = state.depth
-        self.octets = state.octets
-        self.held = state.held
-        self.producers = 0
-        self.takers: list[Taker] = []
-        self.idle_since: datetime = context.clock.now()
-        self._oldest = state.oldest_at
-        self._context = context
+        super().__init__(context, state)
         self._store = context.store
-        self._under_way: dict[int, Queued] = {}
         self._leaving: set[int] = set()
         self._waiting = Waiting(context, memory, state, self._under_way, self.pump, self.dropped)
-        self._turn = 0
 
     # ------------------------------------------------------------ links
-
-    @property
-    def referred(self) -> bool:
-        return bool(self.producers or self.takers)
-
-    def add(self, taker: Taker) -> None:
-        self.takers.append(taker)
 
     def discard(self, taker: Taker) -> None:
         self.takers.remove(taker)
         self.idle_since = self._context.clock.now()
         self.pump()
-
-    def producer_left(self) -> None:
-        self.producers -= 1
-        self.idle_since = self._context.clock.now()
 
     @property
     def oldest_at(self) -> datetime | None:
@@ -90,10 +57,6 @@ class LiveQueue:
         if self._under_way:
             heads.append(next(iter(self._under_way.values())).stored_at)
         return min(heads, default=self._oldest)
-
-    @property
-    def under_way(self) -> int:
-        return len(self._under_way)
 
     # ------------------------------------------------------------ arriving
 
@@ -139,18 +102,6 @@ class LiveQueue:
                 if taker.link.draining:
                     taker.link.drained()
 
-    def _next_taker(self, number: int) -> Taker | None:
-        """The next in turn that has credit: several consumers share a queue fairly."""
-        takers = self.takers
-        count = len(takers)
-        for step in range(count):
-            at = (self._turn + step) % count
-            taker = takers[at]
-            if taker.link.sendable and number not in taker.refused:
-                self._turn = at + 1
-                return taker
-        return None
-
     def _send(self, link: OutgoingLink, message: Queued, now: datetime) -> None:
         ttl = (message.expires_at - now) // _MILLISECOND
         header = passing_header(message.priority, ttl, message.deliveries)
@@ -186,16 +137,17 @@ class LiveQueue:
             None if settled else delivery.settle,
         )
 
-    def gave_back(self, message: Queued, *, failed: bool) -> None:
-        """Not delivered: it is the next one again, for whoever has credit."""
+    def gave_back(self, message: Queued, *, failed: bool, said: bool = False) -> None:
+        """Not delivered: it is the next one again, for whoever has credit.
+
+        `said`: by the word of its consumer, which may fail at it again and again.
+        """
         if self._under_way.pop(message.number, None) is None:
             return
         if failed:
-            message.deliveries += 1
-            self._context.metrics.failed += 1
-            row = sent_row(self._context.clock.now(), self.code, message, "not settled")
-            self._store.submit((CountFailure(self.code, message, row),), self._counted)
-        self._waiting.give_back(message)
+            self._count_failure(message)
+        if not said or not self._waiting.put_off.add(message):
+            self._waiting.give_back(message)
 
     def removal(self, message: Queued) -> Remove:
         """For a transaction: what it does when it succeeds."""
@@ -267,10 +219,6 @@ class LiveQueue:
         self.octets -= message.size
         if not self.depth:
             self.idle_since = self._context.clock.now()
-
-    def _counted(self, refusal: Refusal | None) -> None:
-        if refusal is not None:
-            log.error("delivery not counted", queue=self.code, why=refusal.message)
 
     def dropped(self, numbers: Iterable[int], held: int = 0) -> None:
         """The store dropped expired messages, and so many more that were on hold."""

@@ -24,10 +24,14 @@ class BrokerSettings:
     journal_retention: timedelta = timedelta(days=365)
     window_messages: int = 1_000
     """Messages of one queue that are in memory, ready to be sent."""
-    window_octets: int = 4 * MIB
+    window_octets: int = 16 * MIB
     memory_octets: int = 128 * MIB
     """Of all queues together."""
     transaction_messages: int = 1_000
     transaction_octets: int = 64 * MIB
+    redeliver_after: timedelta = timedelta(milliseconds=200)
+    """A message that a consumer gave back as failed is tried again at once, then after this time…"""
+    redeliver_at_most: timedelta = timedelta(minutes=1)
+    """…which doubles with each failure up to this."""
     retry: timedelta = timedelta(seconds=1)
     """Between attempts to write down what a full disk did not take."""

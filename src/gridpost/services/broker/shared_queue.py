@@ -17,7 +17,6 @@ import structlog
 
 from gridpost.core.links import OutgoingLink, SentDelivery
 from gridpost.core.queues import (
-    CountFailure,
     Hold,
     Queued,
     QueueState,
@@ -27,7 +26,7 @@ from gridpost.core.queues import (
 )
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.broker.context import BrokerContext, sent_row
-from gridpost.services.broker.live_queue import Taker
+from gridpost.services.broker.served_queue import PutOff, ServedQueue, Taker
 from gridpost.wire.mades.passing import passing_header
 
 log = structlog.get_logger(__name__)
@@ -37,36 +36,20 @@ _DRAIN_AGAIN: Final = 0.02
 _SKIP: Final = 5
 
 
-class SharedQueue:
+class SharedQueue(ServedQueue):
     """What `LiveQueue` is for a store of its own."""
 
     def __init__(self, context: BrokerContext, store: SharedQueueStore, state: QueueState) -> None:
-        self.code = state.code
-        self.depth = state.depth
-        self.octets = state.octets
-        self.held = state.held
-        self._oldest = state.oldest_at
-        self.producers = 0
-        self.takers: list[Taker] = []
-        self.idle_since: datetime = context.clock.now()
-        self._context = context
+        super().__init__(context, state)
         self._store = store
         self._waiting: list[tuple[int, Queued]] = []
-        self._under_way: dict[int, Queued] = {}
-        self._turn = 0
+        self._put_off = PutOff(context, self._handed_over)
         self._subscribed = False
         self._draining: asyncio.Task[None] | None = None
         self.changes = 0
         self._skipped = 0
 
     # ------------------------------------------------------------ links
-
-    @property
-    def referred(self) -> bool:
-        return bool(self.producers or self.takers)
-
-    def add(self, taker: Taker) -> None:
-        self.takers.append(taker)
 
     def discard(self, taker: Taker) -> None:
         self.takers.remove(taker)
@@ -76,22 +59,14 @@ class SharedQueue:
         else:
             self._give_all_back()
 
-    def producer_left(self) -> None:
-        self.producers -= 1
-        self.idle_since = self._context.clock.now()
-
     @property
     def oldest_at(self) -> datetime | None:
         """Of those that are here and, if the store tells, as last asked of all."""
         if not self.depth:
             return None
         here = [message for _, message in self._waiting]
-        here += self._under_way.values()
+        here += [*self._under_way.values(), *self._put_off.messages.values()]
         return min((message.stored_at for message in here), default=self._oldest)
-
-    @property
-    def under_way(self) -> int:
-        return len(self._under_way)
 
     def refresh(self, state: QueueState, changes: int) -> None:
         """What the store counted, of all edges together, begun when `changes` was so much."""
@@ -129,7 +104,9 @@ class SharedQueue:
                 break
             heapq.heappop(self._waiting)
             self._send(taker.link, message, now)
-        credit = sum(taker.link.sendable for taker in takers) + len(self._under_way)
+        # What is under way or put off stands in nobody's way.
+        credit = sum(taker.link.sendable for taker in takers)
+        credit += len(self._under_way) + len(self._put_off)
         if credit or self._subscribed:
             self._subscribed = True
             self._store.subscribe(self.code, credit, self._handed_over)
@@ -139,16 +116,6 @@ class SharedQueue:
     def _handed_over(self, message: Queued) -> None:
         heapq.heappush(self._waiting, (message.number, message))
         self.pump()
-
-    def _next_taker(self, number: int) -> Taker | None:
-        """The next in turn that has credit: several consumers share a queue fairly."""
-        takers = self.takers
-        for step in range(len(takers)):
-            at = (self._turn + step) % len(takers)
-            if takers[at].link.sendable and number not in takers[at].refused:
-                self._turn = at + 1
-                return takers[at]
-        return None
 
     def _send(self, link: OutgoingLink, message: Queued, now: datetime) -> None:
         ttl = (message.expires_at - now) // _MILLISECOND
@@ -199,16 +166,17 @@ class SharedQueue:
             None if settled else delivery.settle,
         )
 
-    def gave_back(self, message: Queued, *, failed: bool) -> None:
-        """Not delivered: it is the next one again, for whoever has credit."""
+    def gave_back(self, message: Queued, *, failed: bool, said: bool = False) -> None:
+        """Not delivered: it is the next one again, for whoever has credit.
+
+        `said`: by the word of its consumer, which may fail at it again and again.
+        """
         if self._under_way.pop(message.number, None) is None:
             return
         if failed:
-            message.deliveries += 1
-            self._context.metrics.failed += 1
-            row = sent_row(self._context.clock.now(), self.code, message, "not settled")
-            self._store.submit((CountFailure(self.code, message, row),), self._counted)
-        heapq.heappush(self._waiting, (message.number, message))
+            self._count_failure(message)
+        if not said or not self._put_off.add(message):
+            heapq.heappush(self._waiting, (message.number, message))
 
     def removal(self, message: Queued) -> Remove:
         """For a transaction: what it does when it succeeds."""
@@ -263,14 +231,11 @@ class SharedQueue:
         if settle is not None:
             settle()
 
-    def _counted(self, refusal: Refusal | None) -> None:
-        if refusal is not None:
-            log.error("delivery not counted", queue=self.code, why=refusal.message)
-
     # ------------------------------------------------------------ the store
 
     def _give_all_back(self) -> None:
         self._waiting.clear()
+        self._put_off.clear()
         if self._subscribed:
             self._subscribed = False
             self._store.unsubscribe(self.code)
@@ -278,6 +243,7 @@ class SharedQueue:
     def lost(self) -> None:
         """The store is out of reach: what it handed over is no longer ours."""
         self._waiting.clear()
+        self._put_off.clear()
         self._under_way.clear()
         self._subscribed = False
 

@@ -17,6 +17,7 @@ import structlog
 
 from gridpost.core.queues import Queued, QueueState
 from gridpost.services.broker.context import BrokerContext
+from gridpost.services.broker.served_queue import PutOff
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,7 @@ class Waiting:
         """The highest number that is or was in the window."""
         self._last = state.last_number
         self._returned: list[tuple[int, Queued]] = []
+        self.put_off = PutOff(context, self._due)
         self._reading = False
         self._loading: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,6 +76,7 @@ class Waiting:
     def heads(self) -> list[datetime]:
         """When the first of the window and the first of those given back came."""
         found = [self._returned[0][1].stored_at] if self._returned else []
+        found += [message.stored_at for message in self.put_off.messages.values()]
         return found + ([self._window[0].stored_at] if self._window else [])
 
     # ------------------------------------------------------------ coming and going
@@ -107,11 +110,16 @@ class Waiting:
     def give_back(self, message: Queued) -> None:
         heapq.heappush(self._returned, (message.number, message))
 
+    def _due(self, message: Queued) -> None:
+        self.give_back(message)
+        self._news()
+
     def take_out(self, numbers: set[int]) -> list[Queued]:
         """Those of them that are here, which are here no longer."""
         found = [message for message in self._window if message.number in numbers]
         for message in found:
             self._window.remove(message)
+        found += self.put_off.take_out(numbers)
         kept = []
         for number, message in self._returned:
             if number in numbers:
@@ -180,7 +188,8 @@ class Waiting:
             self._news()
             return
         # Only after a rewind can something be read that is elsewhere already.
-        elsewhere = self._under_way.keys() | {number for number, _ in self._returned}
+        elsewhere = self._under_way.keys() | self.put_off.messages.keys()
+        elsewhere |= {number for number, _ in self._returned}
         for message in found:
             self._end = message.number
             if message.number not in elsewhere:

@@ -87,7 +87,9 @@ class MemoryQueueStore:
             stored = queue.ready.pop(operation.message.number, None)
             if stored is not None:
                 queue.held[stored.number] = stored
-        self._journal.append(operation.written() if isinstance(operation, Put) else operation.row)
+        row = operation.written() if isinstance(operation, Put) else operation.row
+        if row is not None:
+            self._journal.append(row)
 
     def _put(self, put: Put) -> None:
         queue = self._queues.setdefault(put.queue, _Queue())

@@ -15,14 +15,11 @@ from gridpost.core.journal import JournalRow
 from gridpost.core.queues import (
     CountFailure,
     Done,
-    Dropped,
     Hold,
     Operation,
     Put,
     Queued,
-    QueueState,
     Remove,
-    expired_row,
 )
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.postgres.session import Connection
@@ -87,37 +84,6 @@ _FREE = """
         RETURNING queue
     ) SELECT queue, count(*) FROM freed GROUP BY queue
 """
-_STATES = """
-    SELECT queue.code, coalesce(depth, 0), coalesce(octets, 0), coalesce(held, 0),
-           coalesce(last, 0), oldest, coalesce(ready, 0)
-    FROM queue LEFT JOIN (
-        SELECT message.queue AS code, count(*) FILTER (WHERE message.held IS NULL) AS depth,
-               sum(size) FILTER (WHERE message.held IS NULL) AS octets,
-               count(message.held) AS held, max(number) AS last,
-               min(stored_at) FILTER (WHERE message.held IS NULL) AS oldest,
-               count(*) FILTER (WHERE message.held IS NULL AND edge IS NULL) AS ready
-        FROM message GROUP BY message.queue
-    ) AS counted USING (code) ORDER BY code
-"""
-_WAITING = """
-    SELECT count(*) FROM message WHERE queue = %s AND edge IS NULL AND held IS NULL
-"""
-_RELEASE = "UPDATE message SET held = NULL WHERE queue = %s AND held IS NOT NULL"
-_DROP = """
-    DELETE FROM message WHERE number IN (
-        SELECT number FROM message WHERE expires_at <= %s AND edge IS NULL
-        LIMIT %s FOR UPDATE SKIP LOCKED
-    )
-    RETURNING queue, number, message_id, sender, message_type, stored_at, expires_at, size,
-              held IS NOT NULL
-"""
-_FORGET = """
-    DELETE FROM known_message WHERE (queue, message_id) IN (
-        SELECT queue, message_id FROM known_message WHERE expires_at <= %s
-        LIMIT %s FOR UPDATE SKIP LOCKED
-    )
-"""
-_FORGET_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
@@ -202,7 +168,8 @@ class Work:
             return
         new = self._put([o for o in operations if isinstance(o, Put)])
         self._take_out(operations)
-        self._transaction.journal.append_all([_row(o, new) for o in operations])
+        rows = [_row(operation, new) for operation in operations]
+        self._transaction.journal.append_all([row for row in rows if row is not None])
 
     def _join(self, queue: str, submissions: Iterable[Submission]) -> None:
         try:
@@ -364,59 +331,7 @@ def remove_queue(connection: Connection, queue: str, edge: int) -> bool:
     return bool(connection.execute("DELETE FROM queue WHERE code = %s", (queue,)).rowcount)
 
 
-def states(connection: Connection) -> tuple[list[QueueState], set[str]]:
-    """All queues, and those with messages that no edge has."""
-    found, ready = [], set()
-    for code, depth, octets, held, last, oldest, waiting in connection.execute(_STATES).fetchall():
-        at = None if oldest is None else from_microseconds(oldest)
-        found.append(QueueState(code, depth, int(octets), held, last, at))
-        if waiting:
-            ready.add(code)
-    return found, ready
-
-
-def waiting(connection: Connection, queue: str) -> int:
-    found = connection.execute(_WAITING, (queue,)).fetchone()
-    return 0 if found is None else int(found[0])
-
-
-# ---------------------------------------------------------------- upkeep
-
-
-def release(connection: Connection, channel: str, queue: str) -> int:
-    released = connection.execute(_RELEASE, (queue,)).rowcount
-    if released:
-        notify(connection, channel, (queue,))
-    return released
-
-
-def drop_expired(transaction: Transaction, now: datetime, limit: int) -> list[Dropped]:
-    """Those that an edge has are its business."""
-    rows = transaction.connection.execute(_DROP, (to_microseconds(now), limit)).fetchall()
-    gone: dict[str, tuple[set[int], list[bool]]] = {}
-    journal: list[JournalRow] = []
-    for queue, number, name, sender, type_, stored_at, expires_at, size, held in rows:
-        message = Queued(
-            number,
-            name,
-            sender,
-            type_,
-            from_microseconds(stored_at),
-            from_microseconds(expires_at),
-            size,
-        )
-        journal.append(expired_row(queue, message, now))
-        numbers, on_hold = gone.setdefault(queue, (set(), []))
-        if held:
-            on_hold.append(True)
-        else:
-            numbers.add(number)
-    transaction.journal.append_all(journal)
-    return [Dropped(queue, frozenset(n), len(held)) for queue, (n, held) in gone.items()]
-
-
-def forget(connection: Connection, now: datetime) -> int:
-    return connection.execute(_FORGET, (to_microseconds(now), _FORGET_AT_ONCE)).rowcount
+# ---------------------------------------------------------------- dead edges
 
 
 def dead_edges(connection: Connection, edge: int) -> list[int]:
@@ -443,7 +358,7 @@ def free(
 # ---------------------------------------------------------------- rows
 
 
-def _row(operation: Operation, new: Collection[int]) -> JournalRow:
+def _row(operation: Operation, new: Collection[int]) -> JournalRow | None:
     if isinstance(operation, Put):
         operation.duplicate = id(operation) not in new
         return operation.written()

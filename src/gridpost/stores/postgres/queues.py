@@ -40,7 +40,7 @@ from gridpost.core.queues import (
     within,
 )
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.postgres import queue_work
+from gridpost.stores.postgres import queue_upkeep, queue_work
 from gridpost.stores.postgres.edge import EdgeConnection
 from gridpost.stores.postgres.queue_schema import BROKER_QUEUES
 from gridpost.stores.postgres.queue_work import Answer, Claim, GiveBack, Step, Submission, Work
@@ -457,7 +457,7 @@ class PostgresQueueStore:
         feed = self._feeds.get(queue)
         if feed is not None and feed.claiming:
             return 1
-        found = await self._reached().read(lambda t: queue_work.waiting(t.connection, queue))
+        found = await self._reached().read(lambda t: queue_upkeep.waiting(t.connection, queue))
         return max(found, int(feed is not None and feed.claiming))
 
     async def read(self, queue: str, after: int, limit: int, max_octets: int) -> Sequence[Queued]:
@@ -492,7 +492,7 @@ class PostgresQueueStore:
         """All queues of the broker, whichever edge serves them."""
         if self._store is None or self._edge is None:
             return ()
-        states, ready = await self._store.read(lambda t: queue_work.states(t.connection))
+        states, ready = await self._store.read(lambda t: queue_upkeep.states(t.connection))
         self._octets = sum(state.octets for state in states)
         for queue in ready:
             # Told of already; unless what another edge was about to take came back.
@@ -561,7 +561,9 @@ class PostgresQueueStore:
         return await self._run(lambda t: queue_work.remove_queue(t.connection, queue, edge))
 
     async def release(self, queue: str) -> int:
-        released = await self._run(lambda t: queue_work.release(t.connection, self._channel, queue))
+        released = await self._run(
+            lambda t: queue_upkeep.release(t.connection, self._channel, queue)
+        )
         self._ready(queue)
         return released
 
@@ -570,12 +572,12 @@ class PostgresQueueStore:
     async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:
         if self._edge is None:
             return ()
-        return await self._run(lambda t: queue_work.drop_expired(t, now, limit))
+        return await self._run(lambda t: queue_upkeep.drop_expired(t, now, limit))
 
     async def forget(self, now: datetime) -> int:
         if self._edge is None:
             return 0
-        return await self._run(lambda t: queue_work.forget(t.connection, now))
+        return await self._run(lambda t: queue_upkeep.forget(t.connection, now))
 
     async def journal(self, work: Callable[[Journal], T]) -> T:
         """The stream of transfers of this edge."""

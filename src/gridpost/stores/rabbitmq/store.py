@@ -236,7 +236,10 @@ class RabbitQueueStore:
             lease = feed.leases.get(operation.message.number) if feed is not None else None
             if lease is not None:
                 lease.message.deliveries = operation.message.deliveries
-            self._local.submit((Record(operation.row),), done)
+            if operation.row is None:
+                asyncio.get_running_loop().call_soon(done, None)
+            else:
+                self._local.submit((Record(operation.row),), done)
 
     def _put_in_order(self, put: Put, done: Done) -> None:
         """Publications begin in the order of their tasks; before the queue is there, they line up."""

@@ -31,7 +31,7 @@ TRANSACTIONAL: Final = 0x34
 
 END_OF_STREAM: Final = -1
 OUTPUT: Final = 128 * 1024
-SCRATCH: Final = 64 * 1024
+SCRATCH: Final = 128 * 1024
 
 
 class _Buffers(threading.local):

@@ -27,8 +27,8 @@ from gridpost.wire.amqp.types import Described, Value
 if TYPE_CHECKING:
     from gridpost.transports.amqp10.connection import AmqpConnection
 
-PORTION: Final = 64 * 1024
-_SINGLE: Final = 2 * PORTION
+PORTION: Final = 128 * 1024
+_SINGLE: Final = PORTION
 """Messages up to this size go to proton in one piece."""
 
 _KINDS: Final = {

@@ -19,6 +19,7 @@ from gridpost.core.queues import Done, Put
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite.faults import refusal_of
 from gridpost.stores.sqlite.queues.files import Files, Staged
+from gridpost.stores.sqlite.queues.reading import unnamed
 from gridpost.stores.sqlite.queues.space import shrink_log
 from gridpost.stores.sqlite.queues.writer import Step, Writer
 
@@ -51,9 +52,9 @@ class Work:
 
 
 class _Committed(NamedTuple):
-    """A transaction that is safe, and the files that nothing names any more."""
+    """A transaction that is safe, and the files that a message of it has left."""
 
-    doomed: list[str]
+    left: set[str]
     seconds: float
     operations: int
 
@@ -132,7 +133,7 @@ class Committer:
                 self._execute(item)
 
     def _commit_group(self, group: list[Submission]) -> None:
-        committed = _Committed([], 0.0, 0)
+        committed = _Committed(set(), 0.0, 0)
         try:
             committed = self._transaction(group)
         except Exception as error:
@@ -150,16 +151,18 @@ class Committer:
                 else:
                     for submission in rest:
                         submission.refusal = None
-        unused = [
-            staged.name
-            for submission in group
-            for operation, staged in zip(submission.operations, submission.staged, strict=True)
-            if staged is not None
-            and (submission.refusal is not None or (type(operation) is Put and operation.duplicate))
-        ]
-        if committed.doomed or unused:
-            self._remove_files(committed.doomed + unused)
+        self._drop_files(group, committed.left)
         self._tell(self._report, group, committed)
+
+    def _drop_files(self, group: list[Submission], left: set[str]) -> None:
+        """Remove the files of which no body is named by a row, or may come to be."""
+        decided = [one for submission in group for one in submission.staged if one is not None]
+        if decided:
+            self._files.decide(decided)
+            left |= {one.name for one in decided}
+        gone = [name for name in left if not self._files.undecided(name)]
+        if gone and (doomed := unnamed(self._connection, gone)):
+            self._remove_files(doomed)
 
     def _transaction(self, group: list[Submission]) -> _Committed:
         started = time.perf_counter()
@@ -169,12 +172,12 @@ class Committer:
             for submission in group
             for pair in zip(submission.operations, submission.staged, strict=True)
         ]
-        doomed = self.writer.apply(pairs, self._now())
+        left = self.writer.apply(pairs, self._now())
         if any(staged is not None for _, staged in pairs):
             self._files.sync_names()
         self._commit()
         self._committed(self._connection)
-        return _Committed(doomed, time.perf_counter() - started, len(pairs))
+        return _Committed(left, time.perf_counter() - started, len(pairs))
 
     def _report(self, group: list[Submission], committed: _Committed) -> None:
         """In the loop, and in one call: to wake it costs more than the news."""

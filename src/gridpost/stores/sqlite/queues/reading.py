@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gridpost.core.queues import Queued, QueueState
 from gridpost.stores.sqlite.queues.files import Staged
@@ -89,12 +89,23 @@ def uuid_text(key: bytes) -> str:
 
 def body(connection: sqlite3.Connection, number: int) -> bytes | Staged | None:
     found = connection.execute(
-        "SELECT body, file, size FROM message WHERE number = ?", (number,)
+        "SELECT body, file, start, size FROM message WHERE number = ?", (number,)
     ).fetchone()
     if found is None:
         return None
-    content, file, size = found
-    return Staged(file, size) if content is None else bytes(content)
+    content, file, start, size = found
+    return Staged(file, start, size) if content is None else bytes(content)
+
+
+def unnamed(connection: sqlite3.Connection, names: Iterable[str]) -> list[str]:
+    """Those of the files that no row names (any more)."""
+    return [
+        name
+        for name in names
+        if not connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM message WHERE file = ?)", (name,)
+        ).fetchone()[0]
+    ]
 
 
 def named_files(connection: sqlite3.Connection) -> set[str]:

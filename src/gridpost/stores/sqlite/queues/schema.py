@@ -65,4 +65,7 @@ _LISTED = (
 # The highest number that a consumer was given since the store was opened; 0 after an orderly end.
 _HANDED_OUT = ("ALTER TABLE queue ADD COLUMN handed_out INTEGER NOT NULL DEFAULT 0",)
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT)
+# Where in its file a body begins: several bodies share a file.
+_START = ("ALTER TABLE message ADD COLUMN start INTEGER NOT NULL DEFAULT 0",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT, _START)

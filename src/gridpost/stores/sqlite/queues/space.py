@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gridpost.core.queues import Space
+from gridpost.stores.sqlite.queues.files import Files
 
 _LOOK_SECONDS = 0.25
 _SHRINK_SECONDS = 2.0
@@ -24,11 +25,11 @@ _ON_DISK = 4
 class SpaceWatch:
     """Looks at most four times a second. `measure` runs in the committer, `look` in the loop."""
 
-    def __init__(self, folder: Path, *, min_free: int, max_used: int) -> None:
+    def __init__(self, folder: Path, files: Files, *, min_free: int, max_used: int) -> None:
         self.min_free = min_free
         self.max_used = max_used
         self._folder = folder
-        self._file_octets = 0
+        self._files = files
         self._row_octets = 0
         self._reusable = 0
         self._shrunk = float("-inf")
@@ -44,12 +45,8 @@ class SpaceWatch:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-        (files,) = connection.execute(
-            "SELECT coalesce(sum(size), 0) FROM message WHERE file IS NOT NULL"
-        ).fetchone()
         self._row_octets = size * (pages - free)
         self._reusable = size * free
-        self._file_octets = files
         if self._space.refusing and now - self._shrunk > _SHRINK_SECONDS:
             self._shrunk = now
             shrink_log(connection)
@@ -61,7 +58,7 @@ class SpaceWatch:
         self._looked = now
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
-        used = self._row_octets + self._file_octets
+        used = self._row_octets + self._files.octets
         reason = ""
         room = free + self._reusable
         if room < self.min_free or free < self.min_free // _ON_DISK:

@@ -47,18 +47,17 @@ class QueueSettings:
     """What an operator may tune."""
 
     file_threshold: int = 256 * 1024
-    """Bodies above this many octets become files."""
+    """Bodies above this many octets are kept in files."""
     max_group: int = 512
     """How many submissions may share one commit."""
     max_group_octets: int = 8 * MIB
+    """Bodies that may share one commit, and one file."""
     min_free: int = 256 * MIB
     """Below this much free space on the disk no new message is taken."""
     max_used: int = 0
     """Above this much in the store no new message is taken; 0: only the disk counts."""
     hard_limit: int = 0
     """The database never grows beyond this, whatever happens; 0: as far as the disk goes."""
-    writers: int = 4
-    """Threads that write and read body files."""
 
 
 def _unobserved(seconds: float, operations: int) -> None:
@@ -93,14 +92,19 @@ class SqliteQueueStore:
         self._staging: set[Submission] = set()
         self._staged = asyncio.Event()
         self._staged.set()
-        self._pool = ThreadPoolExecutor(settings.writers, thread_name_prefix="gridpost-bodies")
+        self._to_stage: deque[Submission] = deque()
+        self._stager = ThreadPoolExecutor(1, thread_name_prefix="gridpost-bodies")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="gridpost-files")
+        self._max_octets = settings.max_group_octets
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="gridpost-queue-reader")
         self._reading = local()
         self._sweep = 0
         self._handed_out: dict[str, int] = {}
         self._marking = False
         self._closed = False
-        self._watch = SpaceWatch(folder, min_free=settings.min_free, max_used=settings.max_used)
+        self._watch = SpaceWatch(
+            folder, files, min_free=settings.min_free, max_used=settings.max_used
+        )
         self._watch.measure(opened.connection)
         self._committer = Committer(
             opened.connection,
@@ -163,10 +167,8 @@ class SqliteQueueStore:
         for operation in operations:
             if type(operation) is Put:
                 puts = True
-                if operation.message.size > self._threshold:
-                    large = True
-                else:
-                    submission.octets += operation.message.size
+                submission.octets += operation.message.size
+                large = large or operation.message.size > self._threshold
         if puts:
             space = self._watch.look()
             if space.refusing:
@@ -184,9 +186,11 @@ class SqliteQueueStore:
         A submission with several operations is a transaction: its place among others is free.
         """
         if large:
+            if not self._staging:
+                self._staged.clear()
+                self._loop.call_soon(self._stage_next)
             self._staging.add(submission)
-            self._staged.clear()
-            self._pool.submit(self._stage, submission)
+            self._to_stage.append(submission)
         if len(submission.operations) > 1:
             if not large:
                 self._committer.submit(submission)
@@ -201,34 +205,54 @@ class SqliteQueueStore:
         else:
             self._committer.submit(submission)
 
-    def _stage(self, submission: Submission) -> None:
-        try:
+    def _stage_next(self) -> None:
+        """What has gathered while the disk was busy goes into one file."""
+        batch: list[Submission] = []
+        octets = 0
+        while self._to_stage and (not batch or octets < self._max_octets):
+            batch.append(self._to_stage.popleft())
+            octets += batch[-1].octets
+        self._stager.submit(self._stage, batch)
+
+    def _stage(self, batch: list[Submission]) -> None:
+        self._write(batch)
+        self._loop.call_soon_threadsafe(self._were_staged, batch)
+
+    def _write(self, batch: list[Submission]) -> None:
+        places, contents = [], []
+        for submission in batch:
             for at, operation in enumerate(submission.operations):
                 if type(operation) is Put and operation.message.size > self._threshold:
                     assert operation.message.content is not None
-                    submission.staged[at] = self._files.write(operation.message.content)
+                    places.append((submission, at))
+                    contents.append(operation.message.content)
+        try:
+            written = self._files.write(contents)
         except OSError as error:
-            submission.refusal = refusal_of(error)
-            self._files.remove([s.name for s in submission.staged if s is not None])
-        self._loop.call_soon_threadsafe(self._was_staged, submission)
+            if len(batch) == 1:
+                batch[0].refusal = refusal_of(error)
+                return
+            # One that does not fit must not take others with it.
+            for submission in batch:
+                self._write([submission])
+            return
+        for (submission, at), staged in zip(places, written, strict=True):
+            submission.staged[at] = staged
 
-    def _was_staged(self, submission: Submission) -> None:
-        self._staging.discard(submission)
-        if len(submission.operations) > 1:
-            self._forward(submission)
-        else:
-            self._unpark(submission)
+    def _were_staged(self, batch: list[Submission]) -> None:
+        self._staging.difference_update(batch)
+        if self._to_stage:
+            self._stage_next()
+        for submission in batch:
+            if len(submission.operations) > 1:
+                self._forward(submission)
+        for queue, line in list(self._parked.items()):
+            while line and line[0] not in self._staging:
+                self._forward(line.popleft())
+            if not line:
+                del self._parked[queue]
         if not self._staging:
             self._staged.set()
-
-    def _unpark(self, submission: Submission) -> None:
-        (put,) = submission.operations
-        assert isinstance(put, Put)
-        line = self._parked[put.queue]
-        while line and line[0] not in self._staging:
-            self._forward(line.popleft())
-        if not line:
-            del self._parked[put.queue]
 
     def _forward(self, submission: Submission) -> None:
         if submission.refusal is None:
@@ -279,7 +303,7 @@ class SqliteQueueStore:
         found = await self._read(lambda connection: reading.body(connection, number))
         if isinstance(found, Staged):
             try:
-                return await self._loop.run_in_executor(self._pool, self._files.read, *found)
+                return await self._loop.run_in_executor(self._pool, self._files.read, found)
             except OSError as error:
                 raise refusal_of(error) or error from error
         return found
@@ -293,9 +317,11 @@ class SqliteQueueStore:
     # ------------------------------------------------------------ upkeep
 
     async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:
-        dropped, doomed = await self._committer.run(
-            lambda connection: upkeep.drop_expired(connection, now, limit)
-        )
+        def drop(connection: sqlite3.Connection) -> tuple[Sequence[Dropped], list[str]]:
+            dropped, unnamed = upkeep.drop_expired(connection, now, limit)
+            return dropped, [name for name in unnamed if not self._files.undecided(name)]
+
+        dropped, doomed = await self._committer.run(drop)
         if doomed:
             self._pool.submit(self._files.remove, doomed)
         return list(dropped)
@@ -338,6 +364,7 @@ class SqliteQueueStore:
     def _close(self) -> None:
         self._committer.stop()
         self._reader.shutdown()
+        self._stager.shutdown()
         self._pool.shutdown()
         self._resources.close()
 

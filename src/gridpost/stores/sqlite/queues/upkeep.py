@@ -10,6 +10,7 @@ from uuid import UUID
 
 from gridpost.core.queues import Dropped, Queued, expired_row
 from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.queues.reading import unnamed
 from gridpost.stores.sqlite.statements import for_each
 from gridpost.stores.values import from_microseconds, to_microseconds
 
@@ -49,7 +50,10 @@ def release(connection: sqlite3.Connection, queue: str) -> int:
 def drop_expired(
     connection: sqlite3.Connection, now: datetime, limit: int
 ) -> tuple[Sequence[Dropped], list[str]]:
-    """Also those on hold and those that a consumer has not settled (503 cl. 5.8.1)."""
+    """Also those on hold and those that a consumer has not settled (503 cl. 5.8.1).
+
+    Beside them the files that no row names any more.
+    """
     rows = connection.execute(_EXPIRED, (to_microseconds(now), limit)).fetchall()
     by_queue: dict[str, set[int]] = defaultdict(set)
     for_each(connection, "DELETE FROM message WHERE number", [row[0] for row in rows])
@@ -71,7 +75,7 @@ def drop_expired(
     dropped = [
         Dropped(queue, frozenset(numbers), on_hold[queue]) for queue, numbers in by_queue.items()
     ]
-    return dropped, [row[-1] for row in rows if row[-1] is not None]
+    return dropped, unnamed(connection, {row[-1] for row in rows if row[-1] is not None})
 
 
 def forget(connection: sqlite3.Connection, now: datetime, portion: int) -> int:

@@ -28,7 +28,7 @@ _KNOWN_AGAIN: Final = (
 _NUMBER_OF: Final = "SELECT number FROM known WHERE message_id = ? AND queue = ?"
 _MESSAGE: Final = (
     "INSERT INTO message (number, queue, message_id, sender, message_type, stored_at, expires_at, "
-    "size, priority, deliveries, file, body)"
+    "size, priority, deliveries, file, start, body)"
 )
 _JOURNAL: Final = "INSERT INTO journal (sequence, at, kind, schema_version, payload)"
 _LAST_ROW: Final = (
@@ -73,8 +73,8 @@ class Writer:
         self._next_row = execute(_LAST_ROW).fetchone()[0] + 1
         self._has_files = bool(execute(_ANY_FILE).fetchone()[0])
 
-    def apply(self, group: Group, now: datetime) -> list[str]:
-        """Do everything; the files whose messages are gone once this is committed."""
+    def apply(self, group: Group, now: datetime) -> set[str]:
+        """Do everything; the files of messages that are gone once this is committed."""
         puts: list[tuple[Put, Staged | None]] = []
         removed: list[int] = []
         for operation, staged in group:
@@ -105,15 +105,15 @@ class Writer:
                 )
         if puts:
             self._put(puts, now)
-        doomed = self._remove(removed)
+        left = self._remove(removed)
         # After the puts: only now it is known which of them are duplicates.
         rows = [
             operation.written() if isinstance(operation, Put) else operation.row
             for operation, _ in group
             if not isinstance(operation, HandedOut)
         ]
-        self._write_down([journal_rows.write(row) for row in rows])
-        return doomed
+        self._write_down([journal_rows.write(row) for row in rows if row is not None])
+        return left
 
     def activate(self, code: str) -> int:
         found = self._queues.get(code)
@@ -145,6 +145,7 @@ class Writer:
                     message.priority,
                     message.deliveries,
                     None if staged is None else staged.name,
+                    0 if staged is None else staged.start,
                     message.content if staged is None else None,
                 )
             )
@@ -177,18 +178,18 @@ class Writer:
                 kept.append(row)
         return kept
 
-    def _remove(self, numbers: list[int]) -> list[str]:
+    def _remove(self, numbers: list[int]) -> set[str]:
         if not numbers:
-            return []
-        doomed: list[str] = []
+            return set()
+        left: set[str] = set()
         if self._has_files:
             marks = ",".join(map(str, numbers))
             found = self._connection.execute(
-                f"SELECT file FROM message WHERE number IN ({marks}) AND file IS NOT NULL"
+                f"SELECT DISTINCT file FROM message WHERE number IN ({marks}) AND file IS NOT NULL"
             )
-            doomed = [name for (name,) in found.fetchall()]
+            left = {name for (name,) in found.fetchall()}
         for_each(self._connection, "DELETE FROM message WHERE number", numbers)
-        return doomed
+        return left
 
     def _write_down(self, rows: Sequence[tuple[Any, ...]]) -> None:
         first = self._next_row
