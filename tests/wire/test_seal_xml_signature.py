@@ -199,19 +199,19 @@ def test_a_billion_laughs_stay_unheard() -> None:
         f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
     )
     bomb = AS_PRINTED.replace("?>", f"?><!DOCTYPE Signature [{entities}]>", 1)
-    start = time.perf_counter()
+    start = time.process_time()
     refused(bomb.replace("E1", "&j;"))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_depth_and_length_are_limited() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     deep = "<a>" * 4000 + "</a>" * 4000
     refused(f'<Signature xmlns="{XMLDSIG}">{deep}</Signature>')
     for filler in ("x", "A", " ", "<a/>"):
         refused(OWN.replace("E1", filler * (100_000_000 // len(filler))))
         refused(OWN.replace(VALUE_TEXT, filler * (100_000_000 // len(filler))))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert len(OWN) * 10 < MAX_SIGNATURE_TEXT
 
 

@@ -11,20 +11,23 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gridpost.assembly.network import NetworkFiles, Placed
 from gridpost.core.refusal import Refusal, Rule
 
+COMMAND = "from gridpost.cli import main; main()"
 READY = "listening"
-READY_SECONDS, STOP_SECONDS = 30.0, 20.0
+READY_SECONDS, STOP_SECONDS = 120.0, 20.0
 
 
 class ComponentProcess:
-    def __init__(self, placed: Placed, log: Path) -> None:
+    def __init__(self, placed: Placed, log: Path, more: Mapping[str, str], start: str) -> None:
         self.placed = placed
+        self._more = more
+        self._start = start
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -44,7 +47,7 @@ class ComponentProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "from gridpost.cli import main; main()",
+            self._start,
             self.placed.command,
             "run",
             "--config",
@@ -54,7 +57,7 @@ class ComponentProcess:
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for the demonstration, which then stops its components in order.
             start_new_session=True,
-            env=environment(),
+            env=environment() | dict(self._more),
         )
         self._reader = asyncio.create_task(self._copy_log(self._process))
         waits = [asyncio.create_task(e.wait()) for e in (self._ready, self.ended)]
@@ -119,13 +122,20 @@ class ComponentProcess:
 class Components:
     """All component processes of one network."""
 
-    def __init__(self, files: NetworkFiles) -> None:
+    def __init__(
+        self, files: NetworkFiles, more: Mapping[str, str] | None = None, start: str = COMMAND
+    ) -> None:
+        """`more` is added to their environment; `start` is the program that reads the command."""
         self.files = files
+        self._more = more or {}
+        self._start = start
         self.directory = self._of(files.directory)
         self.others = tuple(self._of(p) for p in (files.broker, *files.endpoints))
 
     def _of(self, placed: Placed) -> ComponentProcess:
-        return ComponentProcess(placed, self.files.folder / "log" / f"{placed.code}.log")
+        return ComponentProcess(
+            placed, self.files.folder / "log" / f"{placed.code}.log", self._more, self._start
+        )
 
     @property
     def all(self) -> tuple[ComponentProcess, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from gridpost.core.acceptance import accept
 from gridpost.core.checks import CheckedDocument
@@ -23,14 +22,13 @@ from gridpost.core.identifiers import (
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
 from gridpost.core.message_box import BoxEntry, Content
-from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import MADES_2, parse_mades_version, version_for
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import message_row, record
 from gridpost.wire.seal.manifest import fingerprint
-from gridpost.wire.seal.signing import sign
+from gridpost.wire.seal.signing import sign_once
 
 # 503 cl. 5.12: without meaning, but never empty.
 TRACING_CONTENT = b"Gridpost connectivity test"
@@ -182,8 +180,18 @@ class Submission:
             ),
             document.content,
         )
-        message = await sign(unsigned, context.signer(now), context.settings.profile(receiver))
-        entry = _entry(message, accepted.route, application, document.conversation_id, expires, now)
+        message, digest = await sign_once(
+            unsigned, context.signer(now), context.settings.profile(receiver)
+        )
+        entry = BoxEntry(
+            begin(Side.SENT, message.metadata.message_id, expires.at, now),
+            message.metadata,
+            accepted.route,
+            digest,
+            len(message.content),
+            application,
+            document.conversation_id,
+        )
         event = Event.ACCEPT if kind is InternalType.STANDARD_MESSAGE else Event.ACCEPT_TRACING
         decision = decide(entry.delivery, Occurrence(event, detail), now)
         journalled = context.settings.journals_content(type_)
@@ -217,25 +225,6 @@ class Submission:
             context.signals.decided(entry, decision)
             context.signals.enqueued(entry.route, receiver)
         return stored
-
-
-def _entry(
-    message: InternalMessage,
-    route: Route,
-    application: str,
-    conversation_id: str,
-    expires: Instant,
-    now: datetime,
-) -> BoxEntry:
-    return BoxEntry(
-        begin(Side.SENT, message.metadata.message_id, expires.at, now),
-        message.metadata,
-        route,
-        fingerprint(message.metadata, message.content),
-        len(message.content),
-        application,
-        conversation_id,
-    )
 
 
 def _version(recipient: Component) -> int:
