@@ -13,6 +13,7 @@ from gridpost.core.component import Component
 from gridpost.core.delivery import Side, State, Status, TraceEntry
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import JournalRow
+from gridpost.core.links import Octets
 from gridpost.core.message_path import MessagePath, Route
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory
@@ -134,7 +135,8 @@ class _Courier:
     post: Post
     sender: ComponentCode
 
-    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
+    async def deliver(self, route: Route, receiver: ComponentCode, *octets: Octets) -> None:
+        data = b"".join(octets)
         if receiver not in self.post.endpoints:
             raise Refusal(Rule.UNREACHABLE, f"{receiver} cannot be reached")
         await self.post.carry(Carried(route, self.sender, receiver, data))

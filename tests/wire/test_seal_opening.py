@@ -30,12 +30,12 @@ from gridpost.wire.seal import (
     seal_message,
     sign,
 )
-from gridpost.wire.seal.opening import LARGE_BODY
 from gridpost.wire.seal.registry import (
     OAEP_SHA256,
     OAEP_SHA256_MGF1_SHA1,
     PKCS1_V1_5,
 )
+from gridpost.wire.seal.signing import LARGE_BODY
 from gridpost.wire.x509 import Validity
 from support.effort import no_more_work_than_hashing
 from support.messages import CONTENT, message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,6 +22,8 @@ class Measurement:
 
     figures: Mapping[str, float]
     ratios: Mapping[str, float]
+    tables: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """By title: rows of columns."""
 
 
 def available() -> list[str]:
@@ -37,6 +39,7 @@ def run(name: str) -> dict[str, Any]:
         "machine": machine(),
         "figures": dict(measurement.figures),
         "ratios": dict(measurement.ratios),
+        **({"tables": measurement.tables} if measurement.tables else {}),
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.network import NetworkFiles, NetworkPlan, Party, write_network
+from gridpost.bench import _sampling
 from gridpost.demo.enrolment import enrol_all
 from gridpost.demo.processes import Components
 
@@ -19,11 +20,16 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 class DeliverySite:
     def __init__(
-        self, files: NetworkFiles, components: Components, ports: Mapping[str, int]
+        self,
+        files: NetworkFiles,
+        components: Components,
+        ports: Mapping[str, int],
+        samples: Path | None,
     ) -> None:
         self._files = files
         self._components = components
         self.ports = ports
+        self._samples = samples
 
     def password(self, code: str) -> str:
         (placed,) = (p for p in self._files.endpoints if p.code == code)
@@ -37,22 +43,35 @@ class DeliverySite:
         """User and system time of each process since it began."""
         return {code: _cpu(pid) for code, pid in self.pids().items()}
 
+    def activities(self) -> dict[str, dict[str, float]]:
+        """CPU seconds of each component by activity, where they are sampled."""
+        assert self._samples is not None
+        pids = {code: pid for code, pid in self.pids().items() if code != "load"}
+        return {code: _sampling.read(self._samples, pid) for code, pid in pids.items()}
+
     def resident_mib(self) -> dict[str, float]:
         return {code: _resident(pid) for code, pid in self.pids().items()}
 
 
 @asynccontextmanager
-async def delivery_site(folder: Path) -> AsyncIterator[DeliverySite]:
+async def delivery_site(folder: Path, *, sampled: bool = False) -> AsyncIterator[DeliverySite]:
+    """`sampled`: the components tell on what they spend their time, and are slower for it."""
     parties = tuple(Party(code, "Bench", amqp_types=("*",)) for code in (SENDER, RECEIVER))
     plan = NetworkPlan(parties, ports=_free_port, synchronisation="1s")
     files = write_network(folder / "network", plan, SystemClock().now())
     ports = {placed.code: placed.ports["amqp"] for placed in files.endpoints}
-    components = Components(files)
+    samples = folder / "samples" if sampled else None
+    if samples is None:
+        components = Components(files)
+    else:
+        samples.mkdir(parents=True)
+        start = f"from {_sampling.__name__} import main; main()"
+        components = Components(files, {_sampling.FOLDER: str(samples)}, start)
     try:
         await components.directory.start()
         await enrol_all(files, lambda code: None)
         await components.start_others(lambda code: None)
-        yield DeliverySite(files, components, ports)
+        yield DeliverySite(files, components, ports, samples)
         components.check()
     finally:
         await components.stop()

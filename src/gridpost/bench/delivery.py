@@ -13,11 +13,13 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gridpost.bench import Measurement
 from gridpost.bench._delivery_site import RECEIVER, SENDER, DeliverySite, delivery_site
+from gridpost.bench._sampling import ACTIVITIES, UNSEEN
 from gridpost.core.links import Peer, ReceivedDelivery
 from gridpost.stores.keys.rsa_operations import generate, sign
 from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, ClientConnection, Credentials
@@ -28,6 +30,8 @@ MESSAGES = 5_000
 SIZE = 3_000
 LARGE, LARGE_COUNT = 20 * 2**20, 5
 WINDOW = 400
+SAMPLED = 2_000
+TABLE = "CPU us per document, by process and activity (shares from a sampled run)"
 OPERATIONS_PER_MESSAGE = 3
 _WAYS_SECONDS, _QUIET_SECONDS = 60.0, 60.0
 QUEUE = "ecp.endpoint."
@@ -42,6 +46,7 @@ def measure() -> Measurement:
 
 
 async def _measure(folder: Path, count: int) -> Measurement:
+    shares = await _shares(folder / "sampled", min(count, SAMPLED))
     async with delivery_site(folder) as site:
         load = _Load(site)
         await load.open()
@@ -49,13 +54,16 @@ async def _measure(folder: Path, count: int) -> Measurement:
         await load.run(min(500, count), SIZE)  # warm: caches, connections, code paths
         limit, rsa = await asyncio.to_thread(_crypto_limit)
         before, memory = site.cpu_seconds(), site.resident_mib()
-        seconds = await load.run(count, SIZE)
+        seconds = await load.run(count // 2, SIZE)
+        half = site.resident_mib()
+        seconds += await load.run(count - count // 2, SIZE)
         used = {code: spent - before[code] for code, spent in site.cpu_seconds().items()}
-        grown = {code: now - memory[code] for code, now in site.resident_mib().items()}
+        end = site.resident_mib()
         rate = count / seconds
         times = await load.paced(min(count, 1_000), rate / 2)
-        large_seconds = await load.run(LARGE_COUNT, LARGE)
-        disk_seconds = await asyncio.to_thread(_disk_seconds, folder)
+        large = min(LARGE_COUNT, max(1, count // 200))
+        large_seconds = await load.run(large, LARGE)
+        disk_seconds = await asyncio.to_thread(_disk_seconds, folder, large)
         lost, duplicated = load.lost, load.duplicated
         await load.close()
     figures = {
@@ -66,11 +74,14 @@ async def _measure(folder: Path, count: int) -> Measurement:
         "rsa_cpu_us": rsa * 1e6,
         "lost": lost,
         "duplicated": duplicated,
-        "large_mib_per_s": LARGE_COUNT * LARGE / 2**20 / large_seconds,
-        "disk_mib_per_s": LARGE_COUNT * LARGE / 2**20 / disk_seconds,
+        "large_mib_per_s": large * LARGE / 2**20 / large_seconds,
+        "disk_mib_per_s": large * LARGE / 2**20 / disk_seconds,
     }
     figures |= {f"cpu_us_per_msg_{_key(c)}": s / count * 1e6 for c, s in used.items()}
-    figures |= {f"resident_mib_grown_{_key(c)}": g for c, g in grown.items()}
+    parts = [code for code in end if code != "load"]
+    figures |= {f"resident_mib_{_key(c)}": end[c] for c in parts}
+    figures |= {f"resident_mib_grown_{_key(c)}": end[c] - memory[c] for c in parts}
+    figures |= {f"resident_mib_grown_second_half_{_key(c)}": end[c] - half[c] for c in parts}
     return Measurement(
         figures,
         {
@@ -79,8 +90,48 @@ async def _measure(folder: Path, count: int) -> Measurement:
             # What the limit would allow if all processors were busy with nothing else: says
             # something also on a machine that others use.
             "rsa_of_cpu": OPERATIONS_PER_MESSAGE * rsa / (sum(used.values()) / count),
+            # Of the component that grew most, while the second half of the documents passed.
+            "memory_end_of_half": max(end[c] / half[c] for c in parts),
         },
+        {TABLE: _table(used, shares, count)},
     )
+
+
+async def _shares(folder: Path, count: int) -> dict[str, dict[str, float]]:
+    """Of the CPU time of each component, in a run of their own: sampling slows them down."""
+    async with delivery_site(folder, sampled=True) as site:
+        load = _Load(site)
+        await load.open()
+        await load.find_the_way()
+        await load.run(min(500, count), SIZE)
+        await asyncio.sleep(1)  # what was sampled is written from time to time
+        before = site.activities()
+        await load.run(count, SIZE)
+        await asyncio.sleep(1)
+        after = site.activities()
+        await load.close()
+    found = {}
+    for code, activities in after.items():
+        spent = {a: s - before[code].get(a, 0.0) for a, s in activities.items() if a != UNSEEN}
+        total = sum(spent.values())
+        found[code] = {a: s / total for a, s in spent.items()} if total else {}
+    return found
+
+
+def _table(
+    used: Mapping[str, float], shares: Mapping[str, Mapping[str, float]], count: int
+) -> dict[str, dict[str, float]]:
+    """What each component used per document, divided as the sampled run was."""
+    rows = {}
+    for code, seconds in used.items():
+        each = seconds / count * 1e6
+        of = shares.get(code, {})
+        rows[code] = {"CPU us": each} | {a: each * of.get(a, 0.0) for a in ACTIVITIES if of}
+    total: Counter[str] = Counter()
+    for code, row in rows.items():
+        if code != "load":
+            total.update(row)
+    return rows | {"all components": dict(total)}
 
 
 class _Load:
@@ -233,11 +284,11 @@ def _crypto_limit(seconds: float = 3.0) -> tuple[float, float]:
     return done / seconds / OPERATIONS_PER_MESSAGE, cpu / done
 
 
-def _disk_seconds(folder: Path) -> float:
+def _disk_seconds(folder: Path, count: int) -> float:
     """Writing and flushing the bytes of the large documents once."""
     content = os.urandom(LARGE)
     began = time.perf_counter()
-    for number in range(LARGE_COUNT):
+    for number in range(count):
         with (folder / f"yardstick-{number}").open("wb") as file:
             file.write(content)
             file.flush()

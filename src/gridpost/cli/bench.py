@@ -47,4 +47,15 @@ def _show(result: dict[str, Any]) -> None:
     table.add_section()
     for name, value in result["ratios"].items():
         table.add_row(name, f"{value:.3f}")
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    for title, rows in result.get("tables", {}).items():
+        columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+        shown = Table("", *columns, title=title, title_justify="left")
+        for column in shown.columns:
+            column.no_wrap = True
+        for column in shown.columns[1:]:
+            column.justify = "right"
+        for name, row in rows.items():
+            shown.add_row(name, *(f"{row.get(column, 0):,.0f}" for column in columns))
+        console.print(shown)

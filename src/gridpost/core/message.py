@@ -117,7 +117,10 @@ class InternalMessage:
 
 @dataclass(frozen=True, slots=True)
 class SealedMessage:
-    """What travels: the metadata names the processors that made `body` from the content."""
+    """What travels: the metadata names the processors that made `body` from the content.
+
+    A large body is a view of what arrived, or of where it was made: it is not held twice.
+    """
 
     metadata: Metadata
-    body: bytes
+    body: bytes | memoryview

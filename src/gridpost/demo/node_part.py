@@ -209,7 +209,7 @@ class OldEndpoint:
         plain = InternalMessage(self._metadata(other.code), document)
         signer = KeySigner(self._keys[SIGNING], self.certificates[SIGNING])
         sealed = await seal_message(plain, signer, other.certificates[ENCRYPTION])
-        answer = await self.session.upload([(sealed.metadata, sealed.body)])
+        answer = await self.session.upload([(sealed.metadata, bytes(sealed.body))])
         if answer.refused:
             raise Refusal(Rule.INTERNAL, f"the node refused {answer.refused[0]}")
         if await other.take(sealed.metadata.message_id, self) != document:

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,12 +22,17 @@ from gridpost.core.refusal import Refusal, Rule
 # What each component says in its log when it can be used.
 READY = MappingProxyType({"capacity": "active", "bus": "serving"})
 LISTENING = "listening"
-READY_SECONDS, STOP_SECONDS = 60.0, 20.0
+READY_SECONDS, STOP_SECONDS = 180.0, 20.0
+COMMAND = "from gridpost.cli import main; main()"
 
 
 class ComponentProcess:
-    def __init__(self, placed: Placed, log: Path) -> None:
+    def __init__(
+        self, placed: Placed, log: Path, more: Mapping[str, str] | None = None, start: str = COMMAND
+    ) -> None:
         self.placed = placed
+        self._more = more or {}
+        self._start = start
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -47,7 +52,7 @@ class ComponentProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "from gridpost.cli import main; main()",
+            self._start,
             self.placed.command,
             "run",
             "--config",
@@ -57,7 +62,7 @@ class ComponentProcess:
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for the demonstration, which then stops its components in order.
             start_new_session=True,
-            env=environment(),
+            env=environment() | dict(self._more),
         )
         self._reader = asyncio.create_task(self._copy_log(self._process))
         waits = [asyncio.create_task(e.wait()) for e in (self._ready, self.ended)]
@@ -129,13 +134,20 @@ def check(processes: Iterable[ComponentProcess]) -> None:
 class Components:
     """All component processes of one network."""
 
-    def __init__(self, files: NetworkFiles) -> None:
+    def __init__(
+        self, files: NetworkFiles, more: Mapping[str, str] | None = None, start: str = COMMAND
+    ) -> None:
+        """`more` is added to their environment; `start` is the program that reads the command."""
         self.files = files
+        self._more = more or {}
+        self._start = start
         self.directory = self._of(files.directory)
         self.others = tuple(self._of(p) for p in (files.broker, *files.endpoints))
 
     def _of(self, placed: Placed) -> ComponentProcess:
-        return ComponentProcess(placed, self.files.folder / "log" / f"{placed.code}.log")
+        return ComponentProcess(
+            placed, self.files.folder / "log" / f"{placed.code}.log", self._more, self._start
+        )
 
     @property
     def all(self) -> tuple[ComponentProcess, ...]:

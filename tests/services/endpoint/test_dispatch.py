@@ -11,6 +11,7 @@ import pytest
 
 from gridpost.core.delivery import Event, Side, State
 from gridpost.core.identifiers import ComponentCode, MessageTypePattern
+from gridpost.core.links import Octets
 from gridpost.core.message import InternalType
 from gridpost.core.message_path import Route
 from gridpost.core.refusal import Refusal, Rule
@@ -36,7 +37,8 @@ class Courier:
         self.at_once = 0
         self.most = 0
 
-    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
+    async def deliver(self, route: Route, receiver: ComponentCode, *octets: Octets) -> None:
+        data = b"".join(octets)
         fields = read_fields(split(data))
         self.given.append((fields.message_id, data))
         self.at_once += 1

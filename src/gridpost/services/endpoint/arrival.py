@@ -12,6 +12,7 @@ from gridpost.core.acknowledgement import Original, compose, fingerprint_content
 from gridpost.core.checks import CheckedDocument
 from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
+from gridpost.core.links import Octets
 from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
 from gridpost.core.message_box import BoxEntry, Content
 from gridpost.core.message_path import Route
@@ -43,7 +44,7 @@ class Arrival:
         self._context = context
         self._archive = Archive(context)
 
-    async def arrive(self, data: bytes, came_by: Route) -> None:
+    async def arrive(self, data: Octets, came_by: Route) -> None:
         now = self._context.clock.now()
         sections = split(data)
         fields = read_fields(sections)
@@ -220,7 +221,7 @@ class Arrival:
 
     async def _acknowledged(self, sealed: SealedMessage, came_by: Route, now: datetime) -> None:
         metadata = sealed.metadata
-        message = InternalMessage(metadata, sealed.body)
+        message = InternalMessage(metadata, bytes(sealed.body))
         unverified: Refusal | None = None
         profile = self._context.settings.profile(metadata.sender_code)
         try:

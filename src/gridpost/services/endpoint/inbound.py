@@ -13,7 +13,7 @@ import structlog
 
 from gridpost.core.delivery import Side
 from gridpost.core.journal import TransferRow
-from gridpost.core.links import ReceivedDelivery
+from gridpost.core.links import Octets, ReceivedDelivery
 from gridpost.core.message import InternalType
 from gridpost.core.message_path import Route
 from gridpost.core.refusal import Refusal
@@ -42,7 +42,8 @@ class Inbound:
         return len(self._tasks)
 
     def take(self, delivery: ReceivedDelivery, came_by: Route) -> None:
-        data = bytes(delivery.message)
+        # Ours from here on: the delivery lets go of it with its decision.
+        data = delivery.message
         before: asyncio.Task[None] | None = None
         key = self._key(data)
         if key is not None:
@@ -61,7 +62,7 @@ class Inbound:
         for task in list(self._tasks):
             task.cancel()
 
-    def _key(self, data: bytes) -> tuple[str, str] | None:
+    def _key(self, data: Octets) -> tuple[str, str] | None:
         """503 cl. 5.11: a message-type that keeps its order does so on arrival as well."""
         if not self._context.settings.ordered:
             return None
@@ -82,7 +83,7 @@ class Inbound:
     async def _take(
         self,
         delivery: ReceivedDelivery,
-        data: bytes,
+        data: Octets,
         came_by: Route,
         before: asyncio.Task[None] | None,
     ) -> None:
@@ -105,7 +106,7 @@ class Inbound:
             delivery.accept()
 
     async def _refused(
-        self, delivery: ReceivedDelivery, data: bytes, came_by: Route, refusal: Refusal
+        self, delivery: ReceivedDelivery, data: Octets, came_by: Route, refusal: Refusal
     ) -> None:
         fields = _fields(data)
         log.warning(
@@ -144,7 +145,7 @@ class Inbound:
         delivery.reject(refusal)
 
 
-def _fields(data: bytes) -> Fields | None:
+def _fields(data: Octets) -> Fields | None:
     try:
         return read_fields(split_head(data))
     except Refusal:

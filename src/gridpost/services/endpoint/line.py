@@ -12,6 +12,7 @@ from gridpost.core.links import (
     Consumer,
     LinkKeeper,
     LinkRefused,
+    Octets,
     Outcome,
     OutcomeKind,
     Producer,
@@ -107,7 +108,7 @@ class Line:
     def idle(self, now: float) -> bool:
         return self.under_way == 0 and now - self.used_at >= self._settings.idle_seconds
 
-    async def send(self, queue: str, data: bytes) -> None:
+    async def send(self, queue: str, *octets: Octets) -> None:
         """Returns when the other side has the message; refuses with what it said otherwise."""
         self.used_at = asyncio.get_running_loop().time()
         self.under_way += 1
@@ -128,7 +129,7 @@ class Line:
                 raise Refusal(
                     Rule.UNREACHABLE, f"{self.code} does not answer: {self.why or 'no link'}"
                 ) from None
-            outcome = await producer.send(data)
+            outcome = await producer.send(*octets)
         finally:
             self.under_way -= 1
             self.used_at = asyncio.get_running_loop().time()

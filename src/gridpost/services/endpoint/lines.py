@@ -19,6 +19,7 @@ import structlog
 
 from gridpost.core.component import Component, ComponentType
 from gridpost.core.identifiers import ComponentCode
+from gridpost.core.links import Octets
 from gridpost.core.message_path import DIRECT, MessagePath, Route
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
@@ -75,9 +76,9 @@ class Lines:
 
     # ------------------------------------------------------------ transfers
 
-    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
+    async def deliver(self, route: Route, receiver: ComponentCode, *octets: Octets) -> None:
         line = await self._line(route.broker or receiver)
-        await line.send(receiver, data)
+        await line.send(receiver, *octets)
 
     def closed(self) -> Collection[Route]:
         """Brokers that need not be tried now; whether a peer is up is known only by trying."""

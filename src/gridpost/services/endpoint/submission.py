@@ -29,7 +29,7 @@ from gridpost.services.endpoint.tracking import message_row, record
 from gridpost.services.endpoint.ways import Ways
 from gridpost.wire.mades11.compression import compress, is_compressed
 from gridpost.wire.seal.manifest import fingerprint
-from gridpost.wire.seal.signing import sign
+from gridpost.wire.seal.signing import sign_once
 
 # 503 cl. 5.12: without meaning, but never empty.
 TRACING_CONTENT = b"Gridpost connectivity test"
@@ -177,10 +177,12 @@ class Submission:
             ),
             document.content,
         )
-        message = await sign(
+        message, digest = await sign_once(
             way.composed(unsigned), way.signer(now), context.settings.profile(receiver)
         )
-        entry = _entry(message, way.route, application, document.conversation_id, expires, now)
+        entry = _entry(
+            message, digest, way.route, application, document.conversation_id, expires, now
+        )
         decision = decide(entry.delivery, Occurrence(way.first_event(kind), detail), now)
         journalled = context.settings.journals_content(type_)
         priority = context.settings.priority(type_)
@@ -217,6 +219,7 @@ class Submission:
 
 def _entry(
     message: InternalMessage,
+    digest: bytes,
     route: Route,
     application: str,
     conversation_id: str,
@@ -227,7 +230,7 @@ def _entry(
         begin(Side.SENT, message.metadata.message_id, expires.at, now),
         message.metadata,
         route,
-        fingerprint(message.metadata, message.content),
+        digest,
         len(message.content),
         application,
         conversation_id,

@@ -15,6 +15,7 @@ from gridpost.core.certificate import CertificateKind, select
 from gridpost.core.delivery import Decision, Event, Occurrence, Side, State
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import TransferRow
+from gridpost.core.links import Octets
 from gridpost.core.message import InternalMessage, InternalType
 from gridpost.core.message_box import BoxEntry, Outgoing
 from gridpost.core.message_path import Route
@@ -22,15 +23,15 @@ from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.tracking import happen, refusal_row
-from gridpost.wire.mades.amqp_message import encode
+from gridpost.wire.mades.amqp_message import encode_parts
 from gridpost.wire.seal.closing import seal_message
 
 
 class Courier(Protocol):
     """Takes one AMQP message to the next component."""
 
-    async def deliver(self, route: Route, receiver: ComponentCode, data: bytes) -> None:
-        """Returns when the other side has stored it safely; refuses otherwise."""
+    async def deliver(self, route: Route, receiver: ComponentCode, *octets: Octets) -> None:
+        """One message, in pieces. Returns when the other side has stored it; refuses otherwise."""
         ...
 
 
@@ -91,11 +92,11 @@ class Transfer:
         if outgoing.route.old:
             return await self._attempt_elsewhere(outgoing)
         try:
-            data = await self._seal(outgoing.message)
-            await self._courier.deliver(outgoing.route, metadata.receiver_code, data)
+            octets = await self._seal(outgoing.message)
+            await self._courier.deliver(outgoing.route, metadata.receiver_code, *octets)
         except Refusal as refusal:
             return Attempt(outgoing, self._context.clock.now(), 0, refusal)
-        return Attempt(outgoing, self._context.clock.now(), len(data))
+        return Attempt(outgoing, self._context.clock.now(), sum(map(len, octets)))
 
     async def _attempt_elsewhere(self, outgoing: Outgoing) -> Attempt:
         if self.second is None:
@@ -151,7 +152,7 @@ class Transfer:
         decision = happen(work, entry, Occurrence(event), now)
         return replace(entry, delivery=decision.delivery)
 
-    async def _seal(self, message: InternalMessage) -> bytes:
+    async def _seal(self, message: InternalMessage) -> tuple[Octets, ...]:
         now = self._context.clock.now()
         metadata = message.metadata
         certificate = None
@@ -166,7 +167,7 @@ class Transfer:
                 )
         profile = self._context.settings.profile(metadata.receiver_code)
         sealed = await seal_message(message, None, certificate, profile, at=now)
-        return encode(sealed, None, now)
+        return encode_parts(sealed, None, now)
 
 
 def _row(outgoing: Outgoing, size: int, outcome: str, detail: str, now: datetime) -> TransferRow:

@@ -123,12 +123,21 @@ _NAMES = {
         "messageMversion",
     )
 }
+_LARGE = 256 * 1024
+"""Bodies of this size stay views of what arrived."""
 _INTERNAL_TYPES = {member.value: member for member in InternalType}
 _INTEGERS = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
 
 
 def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> bytes:
     """The message to transfer at `now`. `metadata_xml` saves encoding the same metadata again."""
+    return b"".join(encode_parts(message, metadata_xml, now))
+
+
+def encode_parts(
+    message: SealedMessage, metadata_xml: str | None, now: datetime
+) -> tuple[bytes, bytes | memoryview]:
+    """The same in two pieces, so that a large body need not be copied."""
     metadata = message.metadata
     if metadata.expiration_time is None:
         raise _missing("absolute-expiry-time")
@@ -144,7 +153,7 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
     )
     size = binary_head(len(message.body))
     content = len(xml) + len(size) + len(message.body)
-    return b"".join(
+    head = b"".join(
         (
             encode_header(header),
             encode_properties(properties),
@@ -153,9 +162,9 @@ def encode(message: SealedMessage, metadata_xml: str | None, now: datetime) -> b
             compound_head(LIST32, 2, content),
             xml,
             size,
-            message.body,
         )
     )
+    return head, message.body
 
 
 def time_to_live(expiration: Instant, now: datetime) -> int:
@@ -220,7 +229,8 @@ def decode(
         raise Refusal(
             Rule.FIELDS_DISAGREE, f"{name} differs between the AMQP fields and the metadata"
         )
-    return ReceivedMessage(fields, SealedMessage(metadata, bytes(body)), metadata_xml)
+    sealed = SealedMessage(metadata, body if len(body) >= _LARGE else bytes(body))
+    return ReceivedMessage(fields, sealed, metadata_xml)
 
 
 def read_fields(sections: Sections, limits: AmqpLimits = FIELD_LIMITS) -> Fields:

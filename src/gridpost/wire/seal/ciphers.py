@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
 from cryptography.hazmat.primitives.padding import PKCS7
 
 from gridpost.core.refusal import Refusal, Rule
@@ -21,18 +21,29 @@ NONCE_SIZE = 12
 TAG_SIZE = 16
 BLOCK_SIZE = 16
 
+_LARGE = 256 * 1024
 # What the library can take in one call.
 MAX_CONTENT = 2**31 - 1 - 64
 
 
-def encrypt_gcm(key: bytes, content: bytes, associated: bytes) -> bytes:
+def encrypt_gcm(key: bytes, content: bytes, associated: bytes) -> bytes | memoryview:
     """Nonce, ciphertext, tag. The key is used once, so a random nonce cannot repeat under it."""
     _check_size(content)
     nonce = os.urandom(NONCE_SIZE)
-    return nonce + AESGCM(key).encrypt(nonce, content, associated)
+    if len(content) < _LARGE:
+        return nonce + AESGCM(key).encrypt(nonce, content, associated)
+    # Written where it stays: putting the nonce in front of it would be another copy.
+    body = memoryview(bytearray(NONCE_SIZE + len(content) + TAG_SIZE))
+    encryptor = Cipher(AES256(key), GCM(nonce)).encryptor()
+    encryptor.authenticate_additional_data(associated)
+    body[:NONCE_SIZE] = nonce
+    encryptor.update_into(content, body[NONCE_SIZE:])
+    encryptor.finalize()
+    body[-TAG_SIZE:] = encryptor.tag
+    return body
 
 
-def decrypt_gcm(key: bytes, body: bytes, associated: bytes) -> tuple[bytes, bool]:
+def decrypt_gcm(key: bytes, body: bytes | memoryview, associated: bytes) -> tuple[bytes, bool]:
     clear_size = len(body) - NONCE_SIZE - TAG_SIZE
     if clear_size < 0 or clear_size > MAX_CONTENT:
         return b"", False
@@ -53,7 +64,7 @@ def encrypt_cbc(key: bytes, content: bytes, associated: bytes) -> bytes:
     return iv + encryptor.update(padded) + encryptor.finalize()
 
 
-def decrypt_cbc(key: bytes, body: bytes, associated: bytes) -> tuple[bytes, bool]:
+def decrypt_cbc(key: bytes, body: bytes | memoryview, associated: bytes) -> tuple[bytes, bool]:
     if len(body) < 2 * BLOCK_SIZE or len(body) % BLOCK_SIZE or len(body) > MAX_CONTENT:
         return b"", False
     view = memoryview(body)

@@ -16,7 +16,6 @@ from gridpost.core.message import ENCRYPTION, SIGNATURE, InternalMessage, Sealed
 from gridpost.core.ports import Signer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.seal.manifest import associated_data
-from gridpost.wire.seal.opening import LARGE_BODY
 from gridpost.wire.seal.processors import (
     EncryptionData,
     encryption_processor,
@@ -24,7 +23,7 @@ from gridpost.wire.seal.processors import (
 )
 from gridpost.wire.seal.profile import DEFAULT, Profile
 from gridpost.wire.seal.registry import STANDARD, Registry
-from gridpost.wire.seal.signing import sign
+from gridpost.wire.seal.signing import LARGE_BODY, sign
 from gridpost.wire.x509 import public_key
 
 

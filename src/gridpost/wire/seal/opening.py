@@ -26,10 +26,7 @@ from gridpost.wire.seal.manifest import associated_data, fingerprint
 from gridpost.wire.seal.processors import EncryptionData, Seals, read_seals
 from gridpost.wire.seal.profile import DEFAULT, Profile
 from gridpost.wire.seal.registry import STANDARD, Registry
-from gridpost.wire.seal.signing import check_signature, find_certificate
-
-# From here on, hashing and deciphering are not done on the event loop.
-LARGE_BODY = 256 * 1024
+from gridpost.wire.seal.signing import LARGE_BODY, check_signature, find_certificate
 
 PEER_TEXT = "The message could not be decrypted and verified."
 
@@ -136,7 +133,7 @@ def _decipher_and_verify(
     sender_certificates: Sequence[Certificate],
     profile: Profile,
 ) -> _Outcome:
-    metadata, content = sealed.metadata, sealed.body
+    metadata, content = sealed.metadata, b""
     failed: Refusal | None = None
     certificate: Certificate | None = None
     # 6.5.3 step 4.
@@ -144,6 +141,8 @@ def _decipher_and_verify(
         content, deciphered = seals.encryption.cipher.decrypt(key, sealed.body, associated)
         if not deciphered:
             failed = Refusal(Rule.SEAL_CONTENT, "the content does not decrypt")
+    else:
+        content = bytes(sealed.body)
     if seals.signature is None:
         return _Outcome(content, fingerprint(metadata, content), None, failed)
     digest = fingerprint(metadata, content, seals.signature.algorithm.new_hash)

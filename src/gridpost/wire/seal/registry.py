@@ -63,9 +63,9 @@ class ContentCipher:
     cipher: str
     mode: str
     key_size: int
-    encrypt: Callable[[bytes, bytes, bytes], bytes]
+    encrypt: Callable[[bytes, bytes, bytes], bytes | memoryview]
     """From key, content and associated data to the body."""
-    decrypt: Callable[[bytes, bytes, bytes], tuple[bytes, bool]]
+    decrypt: Callable[[bytes, bytes | memoryview, bytes], tuple[bytes, bool]]
     """From key, body and associated data to a content, and whether it is the right one."""
     binds_attributes: bool = False
     """Does a changed associated data make `decrypt` fail?"""

@@ -6,6 +6,7 @@ the reason, and how long it took does not tell which one that was.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import hmac
@@ -30,6 +31,9 @@ from gridpost.wire.seal.xml_signature import XmlSignature
 from gridpost.wire.x509 import certificate_id_candidates, public_key
 
 _SHA_512 = STANDARD.signature(SHA_512)
+
+LARGE_BODY = 256 * 1024
+"""From here on, hashing and ciphering are not done on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,29 @@ async def sign(
     registry: Registry = STANDARD,
 ) -> InternalMessage:
     """The message with its `signature` processor in front of any other."""
+    signed, _ = await sign_once(message, signer, profile, registry)
+    return signed
+
+
+async def sign_once(
+    message: InternalMessage,
+    signer: Signer,
+    profile: Profile = DEFAULT,
+    registry: Registry = STANDARD,
+) -> tuple[InternalMessage, bytes]:
+    """As `sign`, and the fingerprint that was signed: nobody has to hash the document again."""
     metadata = message.metadata
     check_may_sign(metadata, signer.certificate)
     algorithm = registry.signature(profile.send.signature)
-    prepared = prepare_signature(metadata, message.content, algorithm)
+    if len(message.content) < LARGE_BODY:
+        prepared = prepare_signature(metadata, message.content, algorithm)
+    else:
+        prepared = await asyncio.to_thread(prepare_signature, metadata, message.content, algorithm)
     value = await signer.sign(prepared.to_be_signed, algorithm.name)
     text = assemble(prepared, value, metadata.sender_code)
     data = SignatureData(algorithm, signer.certificate.certificate_id, text)
     signed = metadata.with_processors((signature_processor(data), *metadata.processors))
-    return InternalMessage(signed, message.content)
+    return InternalMessage(signed, message.content), prepared.fingerprint
 
 
 def check_may_sign(metadata: Metadata, certificate: Certificate) -> None:

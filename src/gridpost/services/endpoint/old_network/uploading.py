@@ -243,7 +243,7 @@ class Uploading:
         return batch
 
     async def _upload(self, batch: list[_Item], queue: _NodeQueue, session: NodeSession) -> None:
-        messages = [(item.sealed.metadata, item.sealed.body) for item in batch]
+        messages = [(item.sealed.metadata, bytes(item.sealed.body)) for item in batch]
         try:
             answer = await session.upload(messages)
         except Refusal as refusal:
