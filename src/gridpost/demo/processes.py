@@ -22,7 +22,7 @@ from gridpost.core.refusal import Refusal, Rule
 # What each component says in its log when it can be used.
 READY = MappingProxyType({"capacity": "active", "bus": "serving"})
 LISTENING = "listening"
-READY_SECONDS, STOP_SECONDS = 60.0, 20.0
+READY_SECONDS, STOP_SECONDS = 180.0, 20.0
 
 
 class ComponentProcess:
