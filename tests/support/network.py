@@ -94,7 +94,7 @@ class Running:
             stderr=asyncio.subprocess.PIPE, env=environment(),
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self.process))
-        await eventually(lambda: self.logged("listening") or self.ended, 90)
+        await eventually(lambda: self.logged("listening") or self.ended, 240)
         assert not self.ended, self.lines
 
     @property

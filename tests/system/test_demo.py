@@ -7,15 +7,18 @@ import json
 import signal
 import socket
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gridpost.assembly.network import NetworkFiles, Placed
+from gridpost.assembly.root_ca import create_root
 from gridpost.core.refusal import Refusal
 from gridpost.demo import further
 from gridpost.demo.bus_part import SERVICE as BUS_USER
 from gridpost.demo.bus_part import BusPart
+from gridpost.demo.node_part import NodePart
 from gridpost.demo.part import place
 from gridpost.demo.rabbit import DemoRabbit
 from support.network import CLI, environment
@@ -35,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo") / "network"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(home):
     command, _ = commands_of_the_readme("demo")
     first = subprocess.run(
@@ -63,7 +66,7 @@ def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(ho
     assert result["parts"]["node"]["opened"] == 2
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_component_that_does_not_start_is_named_with_its_log_and_line(home):
     ports = {
         component["code"]: component["ports"]
@@ -80,7 +83,7 @@ def test_a_component_that_does_not_start_is_named_with_its_log_and_line(home):
     assert f"log {home / 'log' / 'BROKER.log'}, line " in told["details"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_kept_network_starts_again_stays_up_until_interrupted_and_stops_every_component(home):
     identities = {file: file.read_bytes() for file in home.glob("*/data/keys/*.key")}
     assert identities
@@ -136,7 +139,7 @@ def test_a_part_whose_engine_is_missing_is_left_out_with_the_reason(tmp_path, mo
     assert [part.name for part in made.parts] == ["node"]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 async def test_a_part_that_does_not_start_is_named_with_its_log_and_line(tmp_path):
     rabbit = DemoRabbit(tmp_path / "rabbitmq", _free())
     await asyncio.to_thread(rabbit.prepare, [BUS_USER], NOW)
@@ -147,3 +150,23 @@ async def test_a_part_that_does_not_start_is_named_with_its_log_and_line(tmp_pat
     with pytest.raises(Refusal, match="the bus BUS did not start") as refused:
         await part.show(lambda step: None)
     assert f"log {tmp_path / 'log' / 'BUS.log'}, line " in (refused.value.details or "")
+
+
+@pytest.mark.timeout(600)
+async def test_endpoints_of_the_old_standard_are_the_same_at_the_next_start(tmp_path):
+    create_root(tmp_path / "root", "Test ROOT CA", "", timedelta(days=3650), NOW, None)
+    directory = Placed("directory", "D", tmp_path / "D" / "directory.toml", {})
+    files = NetworkFiles(tmp_path, directory, directory, ())
+    placed = place(tmp_path, "node", "NODE", ("server", "operations"), _free)
+    certificates = []
+    for _ in range(2):
+        part = NodePart(files, placed)
+        await asyncio.to_thread(part.prepare, datetime.now(UTC))
+        try:
+            assert (await part.show(lambda step: None))["opened"] == 2
+        finally:
+            await part.processes[0].stop()
+        papers = (placed.folder / "endpoints").glob("*/*.pem")
+        certificates.append({file: file.read_bytes() for file in papers})
+    assert certificates[0] == certificates[1]
+    assert len(certificates[0]) == 8

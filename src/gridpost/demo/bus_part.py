@@ -19,7 +19,7 @@ from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
 
 SERVICE, USER = "bus", "ems"
 HOST, CONTEXT, NOUN = "bus", "TESTING", "EndDeviceControls"
-ANSWER = timedelta(seconds=30)
+ANSWER = timedelta(seconds=90)
 
 CONFIGURATION = """# The bus of the demonstration.
 component = "bus"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ ZONE = "Europe/Brussels"
 OUT_AREA, IN_AREA = "10YDE-EON------1", "10YDK-1--------W"
 GROUP = "11XEEX-INTRA---D"
 OFFERED, ASKED = 100_000, 250
-BROADCAST_SECONDS = 30.0
+PATIENCE = timedelta(seconds=90)
 
 CONFIGURATION = """# The capacity service of the demonstration.
 component = "capacity"
@@ -50,6 +51,11 @@ folder = "{rabbit.authority}"
 
 [broadcasts]
 heartbeat = "1s"
+
+# A newcomer's machine may be slow.
+[queues]
+request_ttl = "90s"
+expires = "90s"
 
 [operations]
 port = {operations}
@@ -110,8 +116,12 @@ class CapacityPart:
     async def show(self, done: Done) -> dict[str, Any]:
         await self._process.start()
         done(self.steps[0])
-        settings = read_client_settings(
-            self._package / "client.toml", self._passphrase.read_text(encoding="ascii")
+        settings = replace(
+            read_client_settings(
+                self._package / "client.toml", self._passphrase.read_text(encoding="ascii")
+            ),
+            response_timeout=PATIENCE,
+            login_timeout=PATIENCE,
         )
         async with blaming(self._process, USER), AsyncCapacityClient(settings) as client:
             done(self.steps[1])
@@ -133,7 +143,7 @@ async def _broadcasts(client: AsyncCapacityClient) -> dict[str, int]:
     """One of each kind at least: a heartbeat, what is available, what was allocated."""
     wanted = {Heartbeat: "heartbeats", AtcChanged: "atc", AllocationsChanged: "allocations"}
     heard = dict.fromkeys(wanted.values(), 0)
-    async with asyncio.timeout(BROADCAST_SECONDS):
+    async with asyncio.timeout(PATIENCE.total_seconds()):
         async for event in client.events():
             name = wanted.get(type(event))
             if name is not None:

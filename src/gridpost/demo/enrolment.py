@@ -17,7 +17,7 @@ from gridpost.assembly.enrolling import register_broker, register_endpoint
 from gridpost.assembly.network import NetworkFiles, Placed
 from gridpost.core.refusal import Refusal, Rule
 
-DECISION_SECONDS = 30.0
+DECISION_SECONDS = 90.0
 REGISTER = MappingProxyType({"broker": register_broker, "endpoint": register_endpoint})
 
 

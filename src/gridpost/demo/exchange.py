@@ -24,7 +24,7 @@ from gridpost.demo.channels import (
 from gridpost.wire.proof_file import decode
 from gridpost.wire.seal.proof import verify_proof
 
-PATH_SECONDS, RECEIVED_SECONDS = 30.0, 60.0
+PATH_SECONDS, RECEIVED_SECONDS = 90.0, 90.0
 FINAL = frozenset({"RECEIVED", "FAILED"})
 DOCUMENT = """<?xml version="1.0" encoding="UTF-8"?>
 <Demonstration>

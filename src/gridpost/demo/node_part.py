@@ -128,7 +128,7 @@ class NodePart:
     async def _enrol(self, code: str, known: bool, configuration: NodeConfiguration) -> OldEndpoint:
         """Keys and certificates of an earlier start are used again."""
         papers = self._placed.folder / "endpoints" / code
-        if not known:
+        if not (papers / "roots.pem").exists():
             keys = {kind: await asyncio.to_thread(generate, 2048) for kind in KINDS}
             form: dict[str, Any] = {
                 kind.value.lower(): {
@@ -137,7 +137,11 @@ class NodePart:
                 }
                 for kind, key in keys.items()
             }
-            told = await ask(self._placed, "register", code=code, mversion=1, **form, **CONTACT)
+            if known:
+                # A start that was interrupted has lost the keys.
+                told = await ask(self._placed, "renew", code=code, **form)
+            else:
+                told = await ask(self._placed, "register", code=code, mversion=1, **form, **CONTACT)
             write_papers(
                 self._placed.configuration,
                 papers,

@@ -20,7 +20,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.processes import ComponentProcess
 
 Done = Callable[[str], None]
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 90.0
 
 
 class Part(Protocol):
