@@ -20,6 +20,7 @@ from gridpost.pipeline.jobs import Pipeline
 from gridpost.pipeline.lake import Lake
 from gridpost.pipeline.session import SessionSettings, start
 
+from .bus_journal import AGREED, BUS, envelope_rows
 from .capacity_ledger import CMM, capacity_rows
 from .places import mounting
 
@@ -126,7 +127,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Worl
 
     journals = generate(11, 150, days=3, documents=Documents())
     journals.rows[CMM] = capacity_rows()
-    settings = BuildSettings(AGREEMENTS, journals.roots)
+    journals.rows[BUS] = envelope_rows()
+    settings = BuildSettings(AGREEMENTS, journals.roots, responses=AGREED)
     pipeline = pipeline_at(tmp_path_factory.mktemp("lake") / "lake", spark)
     landing = pipeline.lake.landing
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import duckdb
 import pytest
 
-from gridpost.pipeline.build import read
+from gridpost.pipeline.incremental import read
 from gridpost.pipeline.key_figures import overview
 from gridpost.pipeline.silver.capacity import atc_as_of
 

@@ -1,6 +1,6 @@
 """The same commands on a Spark Connect server and on a standalone cluster give the same tables.
 
-Starting them takes long: in full runs only (`make soak`).
+Bronze always; silver and gold in full runs only (`make soak`), where the driver is killed as well.
 """
 
 from __future__ import annotations
@@ -25,17 +25,12 @@ from gridpost.pipeline.lake import Lake
 from support.child import environment
 
 from .conftest import pipeline_at
+from .places import full_run
 from .test_faults import contents, everything, keys
 
 pytestmark = pytest.mark.timeout(1800)
 SPARK = Path(pyspark.__file__).parent
 CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
-
-
-@pytest.fixture(autouse=True)
-def _only_in_full(soak) -> None:
-    if soak.run.scale < 1:
-        pytest.skip("in full runs only: GRIDPOST_SCALE=1")
 
 
 @pytest.fixture(scope="module")
@@ -82,34 +77,47 @@ def listening(port: int, log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-def command(lake: Path, *words: str) -> dict:
-    run = subprocess.run(
-        [*CLI, "pipeline", *words, "--lake", str(lake), "--json"],
-        env=spark_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def command(lake: Lake, *words: str) -> dict:
+    """A worker that starts too slowly on a busy machine ends the command; it can be run again."""
+    for _ in range(6):
+        run = subprocess.run(
+            [*CLI, "pipeline", *words, "--lake", str(lake.root), "--json"],
+            env=spark_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "Python worker failed to connect back" not in run.stderr:
+            break
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
 
 def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> None:
-    there = Lake.open(tmp_path / "there", create=True)
-    journals.land(there.landing, segment_rows=60)
-    done = command(there.root, "ingest", *where)
-    assert done["rows"] == sum(everything(journals).values())
-    command(there.root, "build", *where)
-    assert keys(there) == everything(journals)
     here = pipeline_at(tmp_path / "here", spark)
-    journals.land(here.lake.landing, segment_rows=60)
+    there = Lake.open(tmp_path / "there", create=True)
+    # With the same key names of people are the same hashes.
+    (there.root / "keys/pseudonyms").write(here.lake.secret("pseudonyms"))
+    for lake in (here.lake, there):
+        journals.land(lake.landing, segment_rows=60)
     here.ingest()
+    command(there, "ingest", *where)
+    assert keys(there) == everything(journals)
+    assert bronze(there) == bronze(here.lake)
+    if not full_run():
+        return
     here.build(BuildSettings())
-    # The key of a lake is its own: names of people are other hashes there.
+    command(there, "build", *where)
     one, other = contents(here.lake), contents(there)
     assert set(one) == set(other)
-    for name in set(one) - {"silver.administration"}:
+    assert len(one) > 15
+    for name in one:
         assert one[name] == other[name], name
+
+
+def bronze(lake: Lake) -> list[str]:
+    rows = lake.table("bronze", "journal").read().drop_columns(["stream", "batch"])
+    return sorted(map(repr, rows.to_pylist()))
 
 
 def test_a_spark_connect_server_gives_the_same_tables(journals, spark, tmp_path):
@@ -130,7 +138,15 @@ def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
     log = tmp_path / "master.log"
     master = f"spark://127.0.0.1:{port}"
     run = str(SPARK / "bin/spark-class")
-    worker = "org.apache.spark.deploy.worker.Worker"
+
+    def worker(name: str):
+        return process(
+            run,
+            "org.apache.spark.deploy.worker.Worker",
+            *("-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(tmp_path / name), master),
+            log=tmp_path / f"{name}.log",
+        )
+
     with (
         process(
             run,
@@ -138,34 +154,8 @@ def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
             *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)),
             log=log,
         ),
-        process(
-            run,
-            worker,
-            "-c",
-            "1",
-            "-m",
-            "1g",
-            "--webui-port",
-            "0",
-            "-d",
-            str(tmp_path / "w1"),
-            master,
-            log=tmp_path / "w1.log",
-        ),
-        process(
-            run,
-            worker,
-            "-c",
-            "1",
-            "-m",
-            "1g",
-            "--webui-port",
-            "0",
-            "-d",
-            str(tmp_path / "w2"),
-            master,
-            log=tmp_path / "w2.log",
-        ),
+        worker("w1"),
+        worker("w2"),
     ):
         listening(port, log)
         same_tables(journals, spark, tmp_path, "--master", master)
@@ -173,6 +163,9 @@ def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
 
 def test_kill_9_of_the_driver_at_any_time_loses_nothing(journals, soak, tmp_path):
     import random
+
+    if not full_run():
+        pytest.skip("in full runs only: GRIDPOST_SCALE=1")
 
     draw = random.Random(soak.seed)
     lake = Lake.open(tmp_path / "lake", create=True)
@@ -204,6 +197,6 @@ def test_kill_9_of_the_driver_at_any_time_loses_nothing(journals, soak, tmp_path
             running.wait()
             kills += 1
         assert set(keys(lake).values()) <= {1}
-    command(lake.root, "ingest", "--master", "local[1]")
+    command(lake, "ingest", "--master", "local[1]")
     assert keys(lake) == everything(journals)
     soak.report(kills=kills, rows=sum(everything(journals).values()))

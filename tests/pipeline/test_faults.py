@@ -444,9 +444,12 @@ def test_agreements_are_checked(tmp_path):
 
     file = Path(tmp_path / "a.toml")
     file.write_text('[[agreement]]\nname = "x"\npercent = 99.0\nwithin_seconds = 60\n')
-    (one,) = read_agreements(file)
+    (one,) = read_agreements(file).deliveries
     assert (one.name, one.measure) == ("x", "accept_to_deliver")
     file.write_text('[[agreement]]\nname = "x"\npercent = 199.0\nwithin_seconds = 60\n')
+    with pytest.raises(Refusal, match="impossible"):
+        read_agreements(file)
+    file.write_text('[[response]]\nname = "y"\nverb = "get"\npercent = 9.0\nwithin_seconds = 0\n')
     with pytest.raises(Refusal, match="impossible"):
         read_agreements(file)
     with pytest.raises(Refusal):

@@ -293,7 +293,7 @@ def test_a_build_without_news_writes_nothing(world):
     assert sum(done["rows"].values()) == 0
     after = {table.name: table.pointer() for table in world.lake.tables()}
     same = {name for name in before if before[name] == after[name]}
-    assert set(before) - same <= {"gold.marks", "gold.gaps"}
+    assert set(before) - same <= {"gold.marks", "gold.gaps", "bronze.runs"}
 
 
 def test_the_report_stands_alone(world, tmp_path):
@@ -306,6 +306,19 @@ def test_the_report_stands_alone(world, tmp_path):
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?\s*(?:https?:)?//""", page)
     assert "<script" not in page
     assert f"<b>{len(world.journals.answers):,}</b>messages" in page
+    assert "octets per million messages" in page
+    assert "CPU seconds per million messages" in page
+
+
+def test_what_the_commands_cost_is_summed_up(world):
+    from gridpost.pipeline.runs import totals
+
+    known = totals(world.lake)
+    assert {"ingest", "build", "verify"} <= set(known)
+    assert known["ingest"]["rows"] == sum(len(lines) for lines in world.journals.rows.values())
+    # Spark is a process below this one: its time counts too.
+    assert all(row["cpu_seconds"] > 0 for row in known.values())
+    assert known["build"]["runs"] >= 2
 
 
 def test_the_commands_that_need_no_spark_read_the_same_lake(world, tmp_path):
@@ -332,6 +345,7 @@ def test_alerts_come_and_go(world):
     assert {key for key in quiet if key.startswith("silent/")} == {
         "silent/E4",
         "silent/CMM",
+        "silent/BUS1",
     }
     mismatches = {
         f"mismatch/{i}" for i, a in world.journals.answers.items() if a.verdict == "mismatch"
@@ -356,7 +370,7 @@ def test_continuous_rounds_tell_what_stands_and_what_went(world):
     )
     assert rounds == [7.0, 7.0]
     kinds = Counter(line["alert"] for line in told)
-    assert kinds["silent component"] == 6
+    assert kinds["silent component"] == 7
     assert kinds["mismatch"] == sum(
         answer.verdict == "mismatch" for answer in world.journals.answers.values()
     )

@@ -23,7 +23,7 @@ from gridpost.core.segment import Manifest, SegmentName
 from gridpost.pipeline.files import place
 from gridpost.stores import journal_rows
 from gridpost.stores.segments.columns import SCHEMA, to_table
-from gridpost.stores.segments.export import Export, Exporter
+from gridpost.stores.segments.export import Export, Exporter, component_cpu_seconds
 from gridpost.stores.segments.landing import Landing
 from gridpost.stores.sqlite import SqliteStore
 from support import strategies
@@ -183,7 +183,36 @@ async def test_the_command_exports_beside_a_running_component(tmp_path):
     out, _ = await following.communicate()
     await store.close()
     assert following.returncode == 0
-    assert json.loads(out)["rows"] == 3
+    result = json.loads(out)
+    assert result["rows"] == 3
+    # This process is the component here: it has the store open.
+    assert result["component_cpu_seconds"] > 0
+    assert result["exporter_cpu_seconds"] > 0
+    share = result["exporter_cpu_seconds"] / result["component_cpu_seconds"]
+    assert result["cpu_share"] == pytest.approx(share, abs=0.01, rel=0.1)
+
+
+def test_the_exporter_gives_way_to_its_component(tmp_path):
+    from support.child import run_python
+
+    config = tmp_path / "endpoint.toml"
+    config.write_text('component = "endpoint"\ncode = "E1"\nhome = "home"\n')
+    SqliteStore.open(tmp_path / "home/store", "E1")
+    run = run_python(
+        "-c",
+        "import os; from pathlib import Path; from gridpost.assembly.journal_export import export_job; "
+        f"export_job(Path({str(config)!r}), None, 9); "
+        "print(os.nice(0), os.sched_getscheduler(0) == os.SCHED_BATCH)",
+    )
+    assert run.stdout.split() == ["19", "True"], run.stderr
+
+
+async def test_what_a_component_used_is_known_only_while_it_runs(tmp_path):
+    assert component_cpu_seconds(tmp_path) is None
+    store = SqliteStore.open(tmp_path / "store", "E1")
+    assert component_cpu_seconds(tmp_path / "store") > 0
+    await store.close()
+    assert component_cpu_seconds(tmp_path / "store") is None
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_other_contents_are_no_documents(content):
 
 @pytest.mark.timeout(900)
 def test_the_newest_revision_holds_and_history_can_be_asked(spark, world):
-    from gridpost.pipeline.build import read
+    from gridpost.pipeline.incremental import read
     from gridpost.pipeline.silver.market_views import holding, holding_points
 
     lake = world.lake

@@ -19,7 +19,12 @@ from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline.files import Place, place
-from gridpost.stores.segments.export import Export, Exporter, lower_priority
+from gridpost.stores.segments.export import (
+    Export,
+    Exporter,
+    component_cpu_seconds,
+    lower_priority,
+)
 from gridpost.stores.segments.landing import Landing
 
 
@@ -36,6 +41,10 @@ class ExportJob:
     exporter: JournalExporter
     watched: Path | None
     """The store whose changes the kernel tells; None: a database elsewhere."""
+
+    def component_cpu_seconds(self) -> float | None:
+        """Of the component beside which this runs; None: it does not run, or elsewhere."""
+        return None if self.watched is None else component_cpu_seconds(self.watched)
 
     def once(self) -> list[Export]:
         return self.exporter.run()

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-
+from gridpost.bench._market_parties import (
+    BROKER,
+    ENDPOINTS,
+    FOREIGN,
+    World,
+    found_market,
+    sign,
+)
 from gridpost.core.acknowledgement import fingerprint_content
-from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.delivery import Event, Side, State
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.journal import (
     AcknowledgementRow,
     AdministrationRow,
-    CertificateRow,
-    EntryRow,
     Identity,
     JournalRow,
     MessageRow,
     RefusalRow,
-    Standing,
     TrackingRow,
     TransferRow,
 )
@@ -42,29 +42,12 @@ from gridpost.pipeline.files import Place
 from gridpost.stores import journal_rows
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
-from gridpost.wire.seal.signing import assemble, prepare_signature
-from gridpost.wire.x509 import (
-    CaRequest,
-    Issuer,
-    Sign,
-    Validity,
-    build_root_ca,
-    integrated_ca_name,
-    issue,
-    issue_integrated_ca,
-    public_key_bytes,
-    read_certificate,
-)
 
 START = datetime(2026, 3, 28, 6, 0, tzinfo=UTC)
 """The day before the clocks change."""
-ENDPOINTS = ("E1", "E2", "E3", "E4")
-FOREIGN = "F1"
-BROKER = "B1"
 TYPES = ("A44-PRICES", "A01-SCHEDULE", "A61-CAPACITY")
 HORIZON = timedelta(days=40)
 LIFETIME = timedelta(days=7)
-DIRECTORY = "CD-1"
 # The journal of this one ends early: what it has not said yet is not yet known. For that a market
 # must be shorter than the lifetime of its messages.
 BEHIND = "E4"
@@ -130,33 +113,6 @@ class Journals:
         return written
 
 
-@dataclass(slots=True)
-class _Party:
-    code: str
-    key: rsa.RSAPrivateKey
-    signing: Certificate
-
-
-@dataclass(slots=True)
-class _World:
-    random: random.Random
-    parties: dict[str, _Party]
-    ca: Certificate
-    roots: tuple[bytes, ...]
-    rows: dict[str, list[tuple[datetime, int, JournalRow]]] = field(default_factory=dict)
-
-    def tell(self, code: str, row: JournalRow) -> None:
-        lines = self.rows.setdefault(code, [])
-        lines.append((row.at, len(lines), row))
-
-    def uuid(self) -> str:
-        return str(UUID(int=self.random.getrandbits(128), version=4))
-
-    def delay(self, seconds: float) -> timedelta:
-        """Most are quick, some take long."""
-        return timedelta(microseconds=round(self.random.lognormvariate(0, 1) * seconds * 1e6))
-
-
 def generate(
     seed: int,
     messages: int,
@@ -168,7 +124,7 @@ def generate(
     """`documents` gives the content that the sender's endpoint journals, where it does."""
     if timedelta(days=days) >= LIFETIME:
         raise ValueError("the market must end before its first message expires")
-    world = _world(random.Random(seed), start)
+    world = found_market(random.Random(seed), start)
     answers: dict[str, Answer] = {}
     names, weights = list(STORIES), list(STORIES.values())
     for number in range(messages):
@@ -192,7 +148,7 @@ def generate(
 
 
 def _tell(
-    world: _World,
+    world: World,
     story: str,
     message_id: str,
     at: datetime,
@@ -219,10 +175,10 @@ def _tell(
         sender_application="App",
         ba_message_id=f"BA-{number}",
     )
-    fingerprint, signature = _sign(world.parties[sender], metadata, content)
+    fingerprint, signature = sign(world.parties[sender], metadata, content)
     if story == "forged":
         # The signature of another document: a hash alone would not show it.
-        _, signature = _sign(world.parties[sender], metadata, content + b"!")
+        _, signature = sign(world.parties[sender], metadata, content + b"!")
     view: dict[str, Any] = {
         "message_id": message_id,
         "internal_type": InternalType.STANDARD_MESSAGE.value,
@@ -414,7 +370,7 @@ def _tell(
 
 
 def _track(
-    world: _World,
+    world: World,
     code: str,
     side: Side,
     message_id: str,
@@ -429,7 +385,7 @@ def _track(
 
 
 def _acknowledge(
-    world: _World, original: Metadata, fingerprint: bytes, at: datetime
+    world: World, original: Metadata, fingerprint: bytes, at: datetime
 ) -> Callable[[datetime, Side], AcknowledgementRow]:
     content = fingerprint_content(fingerprint)
     metadata = Metadata(
@@ -443,7 +399,7 @@ def _acknowledge(
         related_message_id=original.message_id,
     )
     signer = world.parties[original.receiver_code]
-    _, signature = _sign(signer, metadata, content)
+    _, signature = sign(signer, metadata, content)
 
     def row(moment: datetime, side: Side) -> AcknowledgementRow:
         return AcknowledgementRow(
@@ -466,67 +422,3 @@ def _acknowledge(
         )
 
     return row
-
-
-def _sign(party: _Party, metadata: Metadata, content: bytes) -> tuple[bytes, str]:
-    prepared = prepare_signature(metadata, content)
-    value = party.key.sign(prepared.to_be_signed, PKCS1v15(), hashes.SHA512())
-    return prepared.fingerprint, assemble(prepared, value, party.code)
-
-
-def _world(draw: random.Random, start: datetime) -> _World:
-    wide = Validity(start - timedelta(days=800), start + timedelta(days=1600))
-    root_key, ca_key = _key(), _key()
-    root = build_root_ca("ROOT", _spki(root_key), _signs(root_key), wide)
-    request = CaRequest(integrated_ca_name(DIRECTORY), "", _spki(ca_key))
-    ca_der = issue_integrated_ca(
-        request,
-        Issuer(root, _signs(root_key)),
-        Validity(start - timedelta(days=700), start + timedelta(days=1500)),
-    )
-    ca = read_certificate(ca_der, CertificateKind.INTEGRATED_CA)
-    issuer = Issuer(ca_der, _signs(ca_key))
-    year = Validity(start - timedelta(days=365), start + timedelta(days=365))
-    parties = {}
-    for code in (*ENDPOINTS, FOREIGN):
-        key = _key()
-        der = issue(CertificateKind.SIGNING, code, _spki(key), issuer, year)
-        parties[code] = _Party(code, key, read_certificate(der, CertificateKind.SIGNING))
-    world = _World(draw, parties, ca, (root,))
-    early = start - timedelta(hours=1)
-    for code in ENDPOINTS:
-        for owner, certificate in (
-            (DIRECTORY, ca),
-            *((p.code, p.signing) for p in parties.values()),
-        ):
-            kind = "COMPONENT_DIRECTORY" if owner == DIRECTORY else "ENDPOINT"
-            world.tell(code, EntryRow(early, owner, kind, DIRECTORY, Standing.PUBLISHED, "TSO"))
-            world.tell(code, _published(early, owner, certificate))
-    return world
-
-
-def _published(at: datetime, owner: str, certificate: Certificate) -> CertificateRow:
-    return CertificateRow(
-        at,
-        owner,
-        certificate.kind.value,
-        certificate.certificate_id,
-        Standing.PUBLISHED,
-        certificate.der,
-        certificate.not_before,
-        certificate.not_after,
-        certificate.subject_code,
-        DIRECTORY,
-    )
-
-
-def _key() -> rsa.RSAPrivateKey:
-    return rsa.generate_private_key(65537, 2048)
-
-
-def _spki(key: rsa.RSAPrivateKey) -> bytes:
-    return public_key_bytes(key.public_key())
-
-
-def _signs(key: rsa.RSAPrivateKey) -> Sign:
-    return lambda data: key.sign(data, PKCS1v15(), hashes.SHA512())

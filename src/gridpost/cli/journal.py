@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,12 +55,30 @@ def export(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     total: dict[str, Any] = {}
+    started, used = job.component_cpu_seconds(), time.process_time()
     for done in job.follow(timedelta(seconds=interval), stop):
         total = _sum(total, done)
         if not as_json and any(run.segments for run in done):
             typer.echo(_sentences(done))
-    if as_json:
-        typer.echo(json.dumps(total))
+    total = {**total, **_share(started, job.component_cpu_seconds(), time.process_time() - used)}
+    typer.echo(json.dumps(total) if as_json else _cost(total))
+
+
+def _share(started: float | None, ended: float | None, used: float) -> dict[str, Any]:
+    """What following cost, beside what the component used in the same time."""
+    there = None if started is None or ended is None else ended - started
+    return {
+        "exporter_cpu_seconds": round(used, 3),
+        "component_cpu_seconds": None if there is None else round(there, 3),
+        "cpu_share": round(used / there, 4) if there else None,
+    }
+
+
+def _cost(total: dict[str, Any]) -> str:
+    text = f"The exporter used {total['exporter_cpu_seconds']} CPU seconds"
+    if total["cpu_share"] is None:
+        return f"{text}; the component was not running beside it."
+    return f"{text}, {total['cpu_share']:.1%} of those of the component."
 
 
 def _sum(known: dict[str, Any], runs: list[Export]) -> dict[str, Any]:

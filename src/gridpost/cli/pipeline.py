@@ -295,7 +295,7 @@ def _continuous(
 def _settings(agreements: Path | None, roots: list[Path] | None, stuck_after: int) -> BuildSettings:
     from gridpost.core.refusal import Refusal, Rule
     from gridpost.pipeline.build import BuildSettings
-    from gridpost.pipeline.gold.sla import read_agreements
+    from gridpost.pipeline.gold.sla import Agreements, read_agreements
     from gridpost.wire.x509 import from_pem
 
     trusted: list[bytes] = []
@@ -304,9 +304,8 @@ def _settings(agreements: Path | None, roots: list[Path] | None, stuck_after: in
             trusted += from_pem(file.read_bytes())
         except OSError as error:
             raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
-    return BuildSettings(
-        () if agreements is None else read_agreements(agreements), tuple(trusted), stuck_after
-    )
+    agreed = Agreements() if agreements is None else read_agreements(agreements)
+    return BuildSettings(agreed.deliveries, tuple(trusted), stuck_after, responses=agreed.responses)
 
 
 def _folder(folder: str) -> Place:

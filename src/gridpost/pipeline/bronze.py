@@ -16,7 +16,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gridpost.core.journal import KINDS, AdministrationRow, AllocationRow, AtcRow, BroadcastRow
+from gridpost.core.journal import (
+    KINDS,
+    AdministrationRow,
+    AllocationRow,
+    AtcRow,
+    BroadcastRow,
+    EnvelopeRow,
+)
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit
 from gridpost.pipeline.files import Place
@@ -43,6 +50,7 @@ NEEDED = {
     AtcRow.KIND: ("border", "period_start", "quantity"),
     AllocationRow.KIND: ("allocation_id", "period_start", "quantity"),
     BroadcastRow.KIND: ("broadcast_id", "exchange"),
+    EnvelopeRow.KIND: ("direction", "message_kind"),
 }
 
 _QUALITY = pa.schema(

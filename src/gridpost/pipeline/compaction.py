@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from gridpost.pipeline import bronze
-from gridpost.pipeline.build import FOLLOWING, INDEPENDENT, SILVER, keys_of, read
+from gridpost.pipeline.build import DOCUMENTS, FOLLOWING, INDEPENDENT
+from gridpost.pipeline.incremental import CONTENT, SILVER, keys_of, read
 from gridpost.pipeline.lake import GRACE_SECONDS, Lake, Part, Progress, silent
 
 
@@ -41,8 +42,9 @@ def _bronze(spark: SparkSession, lake: Lake, small: int) -> int:
     table = lake.table(bronze.LAYER, bronze.TABLE)
     pointer = table.pointer()
     built = [
-        set(lake.table(SILVER, name).pointer().meta.get("sources", ()))
-        for name in (*INDEPENDENT, *FOLLOWING)
+        set(lake.table(layer, name).pointer().meta.get("sources", ()))
+        for layer, names in ((SILVER, (*INDEPENDENT, *FOLLOWING)), (CONTENT, DOCUMENTS))
+        for name in names
     ]
     waiting = {file.name for file in lake.admitted.rglob("segment.*.parquet")}
     last = max((p.meta.get("batch", -1) for p in pointer.parts), default=-1)

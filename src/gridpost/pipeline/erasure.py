@@ -10,18 +10,37 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from gridpost.core.journal import (
+    EnvelopeRow,
+    MessageRow,
+    RefusalRow,
+    TrackingRow,
+    TransferRow,
+)
 from gridpost.core.segment import Manifest
 from gridpost.pipeline.files import Place, arguments
 from gridpost.pipeline.lake import Lake, Part, Table
 
 LAYER, TABLE = "silver", "tombstones"
+CONTENT = "content"
+# What goes, by kind of journal row.
+ERASED = {
+    MessageRow.KIND: (CONTENT, "ba_message_id", "sender_application", "conversation_id"),
+    TrackingRow.KIND: ("detail",),
+    TransferRow.KIND: ("detail",),
+    RefusalRow.KIND: ("details",),
+    EnvelopeRow.KIND: (CONTENT,),
+}
+GONE = '{"erased":true}'
+"""In place of a row that was kept as text."""
 
 
 def erased_ids(lake: Lake) -> list[str]:
@@ -39,20 +58,21 @@ def without_erased(spark: SparkSession, lake: Lake, bronze: DataFrame) -> DataFr
 
 def emptied(frame: DataFrame, ids: list[str]) -> DataFrame:
     """The columns that erasure empties, in rows of these messages."""
-    doomed = F.col("message")["message_id"].isin(ids)
-    message = F.when(
-        doomed,
-        F.col("message")
-        .withField("content", F.lit(None).cast("binary"))
-        .withField("ba_message_id", F.lit(""))
-        .withField("sender_application", F.lit(""))
-        .withField("conversation_id", F.lit("")),
-    ).otherwise(F.col("message"))
-    told = F.col("tracking")["message_id"].isin(ids)
-    tracking = F.when(told, F.col("tracking").withField("detail", F.lit(""))).otherwise(
-        F.col("tracking")
-    )
-    return frame.withColumns({"message": message, "tracking": tracking})
+    changed = {}
+    for kind, names in ERASED.items():
+        emptied_row = F.col(kind)
+        for name in names:
+            nothing = F.lit(None).cast("binary") if name == CONTENT else F.lit("")
+            emptied_row = emptied_row.withField(name, nothing)
+        told = F.col(kind)["message_id"].isin(ids)
+        changed[kind] = F.when(told, emptied_row).otherwise(F.col(kind))
+    changed["payload"] = F.when(_named("payload", ids), F.lit(GONE)).otherwise(F.col("payload"))
+    return frame.withColumns(changed)
+
+
+def _named(column: str, ids: list[str]) -> Column:
+    """A row of a kind that is not known here is text: it must not name one of them."""
+    return reduce(lambda found, i: found | F.col(column).contains(i), ids, F.lit(False))
 
 
 def erase(spark: SparkSession, lake: Lake, ids: list[str], at: datetime) -> dict[str, Any]:
@@ -94,6 +114,8 @@ _EMPTIED = {
     "silver.message_views": ("ba_message_id", "sender_application", "conversation_id"),
     "silver.messages": ("ba_message_id",),
     "silver.tracking_events": ("detail",),
+    "silver.transfers": ("detail",),
+    "silver.refusals": ("details",),
     "silver.proofs": ("ba_message_id", "sender_application"),
 }
 Change = Callable[[DataFrame, list[str]], DataFrame]
@@ -147,9 +169,9 @@ def _concerned(frame: DataFrame, ids: list[str]) -> bool:
     if "message_id" in frame.columns:
         condition = F.col("message_id").isin(ids)
     else:
-        condition = F.col("message")["message_id"].isin(ids) | F.col("tracking")["message_id"].isin(
-            ids
-        )
+        condition = _named("payload", ids)
+        for kind in ERASED:
+            condition = condition | F.coalesce(F.col(kind)["message_id"].isin(ids), F.lit(False))
     return bool(frame.where(condition).limit(1).collect())
 
 
@@ -159,15 +181,14 @@ def _erase_segment(file: Place, ids: set[str]) -> int:
     rows = table.to_pylist()
     touched = False
     for row in rows:
-        message, tracking = row.get("message"), row.get("tracking")
-        if message is not None and message["message_id"] in ids:
+        for kind, names in ERASED.items():
+            told = row.get(kind)
+            if told is not None and told["message_id"] in ids:
+                touched = True
+                told.update({name: None if name == CONTENT else "" for name in names})
+        if any(one in (row.get("payload") or "") for one in ids):
             touched = True
-            message["content"] = None
-            for name in ("ba_message_id", "sender_application", "conversation_id"):
-                message[name] = ""
-        if tracking is not None and tracking["message_id"] in ids:
-            touched = True
-            tracking["detail"] = ""
+            row["payload"] = GONE
     if not touched:
         return 0
     sink = pa.BufferOutputStream()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gridpost.pipeline import admit as admission
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Progress, silent
+from gridpost.pipeline.runs import counting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,9 +50,11 @@ class Pipeline:
                 self.progress("starting Spark")
                 spark = self.session()
                 self.progress("reading segments")
-                batches = bronze.ingest(
-                    spark, self.lake, max_files=max_files, progress=self.progress
-                )
+                with counting(self.lake, "ingest") as run:
+                    batches = bronze.ingest(
+                        spark, self.lake, max_files=max_files, progress=self.progress
+                    )
+                    run["rows"] = sum(batch.rows_out for batch in batches)
         rows = sum(batch.rows_out for batch in batches)
         return {
             "segments": len(admitted.admitted),
@@ -88,10 +91,12 @@ class Pipeline:
         from gridpost.pipeline.alerts import changes, evaluate
 
         standing: dict[str, dict[str, Any]] = {}
+        built = False
         while True:
             done = self.ingest(landings)
-            if done["rows"] or not standing:
+            if done["rows"] or not built:
                 self.build(settings)
+                built = True
             now = evaluate(self.lake, datetime.now(UTC), silence)
             for line in changes(standing, now):
                 told(line)
@@ -102,18 +107,21 @@ class Pipeline:
     # ------------------------------------------------------------ build and verify
 
     def build(self, settings: BuildSettings, *, full: bool = False) -> dict[str, Any]:
-        from gridpost.pipeline.build import GOLD, SILVER, Builder
+        from gridpost.pipeline.build import Builder
+        from gridpost.pipeline.incremental import CONTENT, GOLD, SILVER
 
         started = time.monotonic()
         with self.writing():
             if full:
-                for layer in (SILVER, GOLD):
+                for layer in (SILVER, CONTENT, GOLD):
                     for table in list(self.lake.tables()):
                         if table.name.startswith(f"{layer}.") and table.name not in KEPT:
                             table.folder.rmtree()
             self.progress("starting Spark")
             builder = Builder(self.session(), self.lake, settings, self.progress)
-            result = builder.run()
+            with counting(self.lake, "build") as run:
+                result = builder.run()
+                run["rows"] = sum(result.rows.values())
         return {
             "build": result.build,
             "days": sorted(result.days),
@@ -128,7 +136,8 @@ class Pipeline:
         with self.writing():
             self.progress("starting Spark")
             builder = Builder(self.session(), self.lake, settings, self.progress)
-            builder.audit()
+            with counting(self.lake, "verify") as run:
+                run["rows"] = sum(builder.audit().rows.values())
         return {
             **audit_summary(self.lake),
             "seconds": round(time.monotonic() - started, 3),
@@ -142,9 +151,9 @@ class Pipeline:
         started = time.monotonic()
         with self.writing():
             self.progress("starting Spark")
-            done = compact(
-                self.session(), self.lake, grace=grace, small=small, progress=self.progress
-            )
+            spark = self.session()
+            with counting(self.lake, "compact"):
+                done = compact(spark, self.lake, grace=grace, small=small, progress=self.progress)
         return {**done, "seconds": round(time.monotonic() - started, 3)}
 
     def erase(self, message_ids: Iterable[str]) -> dict[str, Any]:

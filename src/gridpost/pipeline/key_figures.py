@@ -21,6 +21,7 @@ COUNTS = (
     "expired",
     "octets",
 )
+_RESPONSES = ("requests", "answered", "failed", "within", "beyond", "octets")
 MEASURES = ("accept_to_deliver", "accept_to_receive")
 SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -93,8 +94,27 @@ def overview(lake: Lake) -> dict[str, Any]:
         ],
         "capacity_broadcasts": counted(lake, "capacity_reconciliation", "verdict"),
         "capacity_broadcast_gaps": [_line(row) for row in _rows(lake, "capacity_broadcast_gaps")],
+        "response_times": _response_times(lake),
+        "response_sla": [_line(row) for row in _rows(lake, "response_sla")],
         "marks": [_line(row) for row in _rows(lake, "marks")],
     }
+
+
+def _response_times(lake: Lake) -> list[dict[str, Any]]:
+    """Per verb and noun: counts add up, of percentiles only the highest of an hour can be said."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in _rows(lake, "response_times"):
+        known = found.setdefault(
+            (row["verb"], row["noun"]),
+            {"verb": row["verb"], "noun": row["noun"], **dict.fromkeys(_RESPONSES, 0)},
+        )
+        for name in _RESPONSES:
+            known[name] += row[name] or 0
+        for name in ("p95_ms", "p99_ms", "longest_ms"):
+            if row[name] is not None:
+                label = name if name == "longest_ms" else f"worst_hour_{name}"
+                known[label] = max(known.get(label, 0), row[name])
+    return [found[key] for key in sorted(found)]
 
 
 def _in_time(row: Mapping[str, Any]) -> tuple[Any, ...]:

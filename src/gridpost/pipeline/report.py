@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ from gridpost.pipeline.files import place
 from gridpost.pipeline.jobs import lake_summary
 from gridpost.pipeline.key_figures import key_figures, overview
 from gridpost.pipeline.lake import Lake
+from gridpost.pipeline.runs import totals
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;
@@ -88,9 +88,12 @@ def render(lake: Lake) -> str:
             _table(_pairs(known["capacity_broadcasts"], "verdict", "broadcasts")),
         ),
         _section("Capacity: numbers no client saw", _table(known["capacity_broadcast_gaps"])),
+        _section("Bus: response times", _table(known["response_times"])),
+        _section("Bus: service levels", _table(known["response_sla"])),
         _section("Gaps in journals", _table(known["gaps"])),
         _section("Complete up to", _table(known["marks"])),
         _section("The lake", _table(_storage(lake, messages))),
+        _section("What the pipeline costs", _table(_cost(lake, messages))),
     ]
     body = "\n".join(section for section in sections if section)
     return (
@@ -117,14 +120,23 @@ def _storage(lake: Lake, messages: int) -> list[dict[str, Any]]:
     per_million = 1_000_000 / messages if messages else 0
     for row in rows:
         row["octets per million messages"] = round(row["octets"] * per_million)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    rows.append(
+    whole = sum(row["octets"] for row in rows)
+    return [*rows, {"table": "all", "octets per million messages": round(whole * per_million)}]
+
+
+def _cost(lake: Lake, messages: int) -> list[dict[str, Any]]:
+    """Processor time of each command, all runs together."""
+    per_million = 1_000_000 / messages if messages else 0
+    return [
         {
-            "table": "this report (CPU seconds)",
-            "rows": round(usage.ru_utime + usage.ru_stime, 2),
+            "command": row["command"],
+            "runs": row["runs"],
+            "rows": row["rows"],
+            "CPU seconds": round(row["cpu_seconds"], 2),
+            "CPU seconds per million messages": round(row["cpu_seconds"] * per_million, 1),
         }
-    )
-    return rows
+        for row in totals(lake).values()
+    ]
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -33,6 +33,12 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    # Many pieces of a large shuffle fit into memory; few rows are put together again.
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "32",
+    # Pieces small enough to keep all cores busy until the end of a batch.
+    "spark.sql.files.maxPartitionBytes": "32m",
+    "spark.sql.files.openCostInBytes": "1m",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",

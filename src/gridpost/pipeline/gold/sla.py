@@ -27,11 +27,30 @@ class Agreement:
     receiver: str = "*"
 
 
-def read_agreements(file: Path) -> tuple[Agreement, ...]:
-    """TOML: one `[[agreement]]` for each."""
+@dataclass(frozen=True, slots=True)
+class ResponseAgreement:
+    """61968-100 cl. 6.14, for requests to a bus; `verb`, `noun` and `context` may be `*`."""
+
+    name: str
+    percent: float
+    within_seconds: float
+    verb: str = "*"
+    noun: str = "*"
+    context: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    deliveries: tuple[Agreement, ...] = ()
+    responses: tuple[ResponseAgreement, ...] = ()
+
+
+def read_agreements(file: Path) -> Agreements:
+    """TOML: one `[[agreement]]` for each way of messages, one `[[response]]` for requests to a bus."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
         agreements = tuple(Agreement(**line) for line in content.get("agreement", ()))
+        responses = tuple(ResponseAgreement(**line) for line in content.get("response", ()))
     except OSError as error:
         raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
@@ -42,9 +61,11 @@ def read_agreements(file: Path) -> tuple[Agreement, ...]:
                 Rule.USAGE,
                 f"{file}: {agreement.name}: measure must be one of {', '.join(MEASURES)}",
             )
-        if not 0 < agreement.percent <= 100 or agreement.within_seconds <= 0:
-            raise Refusal(Rule.USAGE, f"{file}: {agreement.name}: percent or time is impossible")
-    return agreements
+    both: tuple[Agreement | ResponseAgreement, ...] = (*agreements, *responses)
+    for one in both:
+        if not 0 < one.percent <= 100 or one.within_seconds <= 0:
+            raise Refusal(Rule.USAGE, f"{file}: {one.name}: percent or time is impossible")
+    return Agreements(agreements, responses)
 
 
 def sla(messages: DataFrame, agreements: Sequence[Agreement]) -> DataFrame | None:

@@ -6,6 +6,8 @@ recipient's: nothing here subtracts one from the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -29,15 +31,19 @@ _VIEW = (
     "ba_message_id",
     "signing_certificate_id",
     "encryption_certificate_id",
+)
+# What is signed and what signs it is wide: only proofs carry it along.
+_EVIDENCE = (
+    *_VIEW,
     "signature",
     "signature_algorithm",
     "generated_text",
     "extension",
     "related_message_id",
     "sender_application",
-    "has_content",
 )
-_ACKNOWLEDGEMENT = (
+_WORD = ("time", "acknowledgement_id", "signing_certificate_id")
+_SIGNED_WORD = (
     "time",
     "component",
     "instance",
@@ -62,9 +68,9 @@ _STATUS = {state.value: status.value for state, status in STATUS.items()}
 
 def messages(views: DataFrame, events: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     """All three of the same days."""
-    seen = _views(views)
+    seen = _views(views, _VIEW)
     happened = _events(events)
-    acknowledged = _acknowledged(acknowledgements)
+    acknowledged = _acknowledged(acknowledgements, _WORD)
     joined = seen.join(happened, on=list(_KEY), how="left").join(
         acknowledged, on=list(_KEY), how="left"
     )
@@ -124,8 +130,8 @@ def messages(views: DataFrame, events: DataFrame, acknowledgements: DataFrame) -
 
 def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     """The evidence of each sent message, ready to be judged: both signed texts with their parts."""
-    seen = _views(views).where(F.col("sent").isNotNull())
-    joined = seen.join(_acknowledged(acknowledgements), on=list(_KEY), how="left")
+    seen = _views(views.where(F.col("side") == "sent"), _EVIDENCE)
+    joined = seen.join(_acknowledged(acknowledgements, _SIGNED_WORD), on=list(_KEY), how="left")
     sent, word = F.col("sent"), F.col("acknowledgement")
     return joined.select(
         "day",
@@ -172,11 +178,11 @@ def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     )
 
 
-def _views(views: DataFrame) -> DataFrame:
+def _views(views: DataFrame, columns: Sequence[str]) -> DataFrame:
     sent, received = F.col("side") == "sent", F.col("side") == "received"
     return views.groupBy(*_KEY).agg(
-        F.min_by(F.struct(*_VIEW), F.when(sent, _order())).alias("sent"),
-        F.min_by(F.struct(*_VIEW), F.when(received, _order())).alias("received"),
+        F.min_by(F.struct(*columns), F.when(sent, _order())).alias("sent"),
+        F.min_by(F.struct(*columns), F.when(received, _order())).alias("received"),
         F.count(F.when(sent, 1)).alias("sent_views"),
         F.count(F.when(received, 1)).alias("received_views"),
     )
@@ -219,11 +225,11 @@ def _events(events: DataFrame) -> DataFrame:
     )
 
 
-def _acknowledged(acknowledgements: DataFrame) -> DataFrame:
+def _acknowledged(acknowledgements: DataFrame, columns: Sequence[str]) -> DataFrame:
     """The first DELIVERY_ACKNOWLEDGEMENT that the sender of the message holds."""
     return (
         acknowledgements.where(F.col("internal_type") == "DELIVERY_ACKNOWLEDGEMENT")
         .where(F.col("side") == "sent")
         .groupBy(*_KEY)
-        .agg(F.min_by(F.struct(*_ACKNOWLEDGEMENT), _order()).alias("acknowledgement"))
+        .agg(F.min_by(F.struct(*columns), _order()).alias("acknowledgement"))
     )

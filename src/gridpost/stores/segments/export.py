@@ -7,6 +7,7 @@ tells it; what comes twice all the same is dropped by the pipeline.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import time
@@ -122,6 +123,29 @@ def _identity(reader: sqlite3.Connection) -> Identity:
     with refusing():
         meta = dict(reader.execute("SELECT name, value FROM meta").fetchall())
     return Identity(meta["component"], meta["instance"])
+
+
+def component_cpu_seconds(store: Path) -> float | None:
+    """What the process that has this store open has used so far; None: nobody has."""
+    try:
+        handle = os.open(store / database.LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(handle, 32, 0).decode("ascii").strip()
+    else:
+        return None
+    finally:
+        os.close(handle)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    # utime and stime; the name before them may hold anything.
+    ticks = sum(int(value) for value in stat.rpartition(")")[2].split()[11:13])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def lower_priority() -> None:
