@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.incremental import read
 from gridpost.pipeline.key_figures import overview
 from gridpost.pipeline.silver.capacity import atc_as_of
+from gridpost.stores.segments.export import Exporter
+from gridpost.stores.segments.landing import Landing
+from stores.test_capacity_ledger import allocate, open_ledger, publish, random_request
 
 from .capacity_ledger import EIGHT
-from .conftest import World
+from .conftest import World, pipeline_at
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -75,3 +82,54 @@ def test_users_of_capacity_have_no_name_from_bronze_on(world):
     for layer, name in (("bronze", "journal"), ("silver", "allocations")):
         assert "Erika" not in str(rows(world, layer, name))
     assert all(len(r["user"]) == 32 for r in rows(world, "silver", "allocations"))
+
+
+async def _trade(folder: Path) -> dict[tuple[str, str, str, datetime], tuple[int, int]]:
+    """A real ledger with random requests; border, areas and unit -> allocated and available."""
+    chance = random.Random(5)
+    ledger = open_ledger(str(folder))
+    try:
+        await publish(ledger)
+        for _ in range(40):
+            orders, kind = random_request(chance)
+            await allocate(ledger, orders, kind)
+        return ledger.look(
+            lambda book: {
+                (pool.border.name, *pool.interconnector.areas(direction), start): (
+                    pool.allocated[direction].get(start, 0),
+                    pool.available(direction, start),
+                )
+                for pool in book.pools.values()
+                for direction in (0, 1)
+                for start in pool.offered[direction]
+            }
+        )
+    finally:
+        await ledger.close()
+
+
+def test_what_a_real_ledger_exports_comes_through_the_whole_pipeline(spark, tmp_path):
+    booked = asyncio.run(_trade(tmp_path / "store"))
+    pipeline = pipeline_at(tmp_path / "lake", spark)
+    landing = Landing(pipeline.lake.landing)
+    Exporter(tmp_path / "store", landing, lambda: datetime.now(UTC), 100).run()
+    pipeline.ingest()
+    pipeline.build(BuildSettings())
+
+    def gold(name: str) -> list[dict]:
+        found = pipeline.lake.table("gold", name).read()
+        return [] if found is None else found.to_pylist()
+
+    use = gold("capacity_use")
+    assert {
+        (r["border"], r["out_area"], r["in_area"], r["period_start"]): (
+            r["allocated"],
+            r["quantity"],
+        )
+        for r in use
+    } == booked
+    assert [r for r in use if not r["agrees"]] == []
+    positions = gold("capacity_positions")
+    assert sum(r["quantity"] for r in positions) == sum(made for made, _ in booked.values())
+    assert {r["verdict"] for r in gold("capacity_reconciliation")} == {"matched"}
+    assert gold("capacity_broadcast_gaps") == []

@@ -113,6 +113,28 @@ def random_request(chance: random.Random):
     return orders, chance.choice(list(AllocationType))
 
 
+def by_the_formula(book: Book):
+    """What is available, worked out from offers and allocations by hand, for every unit."""
+    found = {}
+    for name, pool in book.pools.items():
+        units = {*pool.offered[FORWARD], *pool.offered[BACKWARD]}
+        for direction in (FORWARD, BACKWARD):
+            here, back = pool.allocated[direction], pool.allocated[1 - direction]
+            net = {start: here.get(start, 0) - back.get(start, 0) for start in units}
+            for start in pool.offered[direction]:
+                most = [pool.offered[direction][start] - here.get(start, 0) + back.get(start, 0)]
+                if pool.border.ramping is not None:
+                    beside = (start - pool.border.unit, start + pool.border.unit)
+                    # The net position may exceed each neighbour's by the ramping, no more.
+                    most += [
+                        net[other] + pool.border.ramping - net[start]
+                        for other in beside
+                        if other in units
+                    ]
+                found[name, direction, start] = max(0, min(most))
+    return found
+
+
 def check(entries):
     """Walk the ledger line by line: no commit takes more than was available at that commit."""
     book = Book(market())
@@ -121,6 +143,7 @@ def check(entries):
         commits.setdefault(entry.commit, []).append(entry)
     for lines in commits.values():
         before = {key: row[2] for key, row in numbers(book).items()}
+        assert before == by_the_formula(book)
         taken: dict = {}
         for line in lines:
             if line.kind not in ("offer", "allocation"):
@@ -133,6 +156,7 @@ def check(entries):
                 taken[key] = taken.get(key, 0) + line.quantity
                 pool.allocate(direction, line.period_start, line.quantity)
         assert all(quantity <= before[key] for key, quantity in taken.items())
+    assert {key: row[2] for key, row in numbers(book).items()} == by_the_formula(book)
     return book
 
 

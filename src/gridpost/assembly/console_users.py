@@ -27,9 +27,19 @@ from gridpost.services.operations.passwords import MAX_SECRET, hash_password
 
 SHORTEST = 12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+
+
+def _read_capacity(file: Path) -> Any:
+    # The library for RabbitMQ is an extra: only who runs this component needs it.
+    from gridpost.assembly.capacity_configuration import read_capacity_configuration
+
+    return read_capacity_configuration(file)
+
+
 _READERS: MappingProxyType[str, Callable[[Path], Any]] = MappingProxyType(
     {
         BROKER: read_broker_configuration,
+        "capacity": _read_capacity,
         COMPONENT_DIRECTORY: read_directory_configuration,
         ENDPOINT: read_endpoint_configuration,
         NODE: read_node_configuration,

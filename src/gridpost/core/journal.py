@@ -220,6 +220,9 @@ class AllocationRow(JournalRow):
     correlation_id: str
     allocation_type: str
     event: str
+    pool_out_area: str = ""
+    pool_in_area: str = ""
+    """Whose capacity it took: on a border with common ATC that of the leading interconnector."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,15 @@ def positions(allocations: DataFrame) -> DataFrame:
 def use(atc: DataFrame, allocations: DataFrame) -> DataFrame:
     """The last word of each unit and direction, beside what the ledger had allocated by then."""
     last = atc_as_of(atc).alias("a")
+    # Broadcasts are about the capacity that was taken, not the interconnector that was asked for.
     booked = allocations.select(
-        *PLACE, F.col("instance").alias("of"), F.col("sequence").alias("at"), "quantity"
-    ).withColumnRenamed("quantity", "booked")
+        *("component", "border", "period_start"),
+        F.col("pool_out_area").alias("out_area"),
+        F.col("pool_in_area").alias("in_area"),
+        F.col("instance").alias("of"),
+        F.col("sequence").alias("at"),
+        F.col("quantity").alias("booked"),
+    )
     # A row of the journal stands behind everything that had happened when it was written.
     before = F.when(
         (F.col("of") == F.col("instance")) & (F.col("at") < F.col("sequence")), F.col("booked")

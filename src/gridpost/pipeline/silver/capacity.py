@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow
@@ -57,8 +57,15 @@ def allocations(bronze: DataFrame) -> DataFrame:
         f"{a}.correlation_id",
         f"{a}.allocation_type",
         f"{a}.event",
+        *(_pool(f"{a}.pool_{area}", f"{a}.{area}") for area in ("out_area", "in_area")),
         F.to_date(f"{a}.period_start").alias("day"),
     )
+
+
+def _pool(known: str, asked: str) -> Column:
+    """Journals from before it was written down have it for no border with common ATC."""
+    given = F.nullif(F.col(known), F.lit(""))
+    return F.coalesce(given, F.col(asked)).alias(known.rpartition(".")[2])
 
 
 def broadcasts(bronze: DataFrame) -> DataFrame:

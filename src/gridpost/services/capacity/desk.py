@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import groupby
 
-from gridpost.core.allocation import AllocationType, Order, Outcome, Party, decide
+from gridpost.core.allocation import AllocationType, Grant, Order, Outcome, Party, decide
 from gridpost.core.broadcast import Allocation, AllocationNotice, AtcNotice, Notice
 from gridpost.core.capacity import DIRECTIONS, Book, Offer, Pool, Status, Trigger, check_offers
 from gridpost.core.capacity_ledger import CapacityUnit, Request
@@ -52,7 +52,7 @@ def allocate(
         outcomes[grant.number] = replace(
             outcomes[grant.number], allocation_id=allocation.allocation_id
         )
-        unit.note(_allocation_row(grant.place.border.name, grant.order, request, allocation))
+        unit.note(_allocation_row(unit.book, grant, request, allocation))
     if request.correlation_id:
         unit.keep_outcome(request.user, request.correlation_id, now, outcomes)
     notices: list[Notice] = []
@@ -238,13 +238,15 @@ def _allocation_notices(
 
 
 def _allocation_row(
-    border: str, order: Order, request: Request, allocation: Allocation
+    book: Book, grant: Grant, request: Request, allocation: Allocation
 ) -> AllocationRow:
+    place, order = grant.place, grant.order
+    pool_areas = book.pools[place.pool].interconnector.areas(place.direction)
     return AllocationRow(
-        allocation.at, allocation.allocation_id, border, allocation.out_area, allocation.in_area,
-        allocation.period.start, allocation.period.end, allocation.quantity, order.quantity,
-        allocation.group, request.user, order.client_id, request.correlation_id,
-        request.allocation_type, request.event.value,
+        allocation.at, allocation.allocation_id, place.border.name, allocation.out_area,
+        allocation.in_area, allocation.period.start, allocation.period.end, allocation.quantity,
+        order.quantity, allocation.group, request.user, order.client_id, request.correlation_id,
+        request.allocation_type, request.event.value, *pool_areas,
     )  # fmt: skip
 
 
