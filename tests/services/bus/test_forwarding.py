@@ -133,6 +133,7 @@ async def serve(site: WebBus, queue: str, parts: int = 1) -> list[RequestMessage
 @bus("100-5.3.1-a")
 @bus("100-5.3.1-b")
 @bus("100-5.3.3-a")
+@pytest.mark.req("100-5.3.1-c", component="transport")
 async def test_a_web_client_reaches_a_server_on_a_queue_that_knows_no_bus(site: WebBus) -> None:
     taken = await serve(site, f"{CONTEXT}.REQUESTS.Remote.get")
     request = site.sender.request("get", "Remote", ids=["a"])
@@ -300,6 +301,7 @@ async def test_a_large_request_is_left_with_the_claims_and_redeemed(site: WebBus
     assert len(list((site.home / "claims").iterdir())) == 1
 
 
+@pytest.mark.req("100-5.3.1-c", component="transport")
 @bus("100-5.2.2-a")
 @bus("100-5.2.2-b")
 @bus("100-6.7-g")
@@ -335,3 +337,21 @@ async def test_a_caller_tells_replies_from_faults_from_silence(partner: WebServi
     finally:
         partner.answer = None
         await post.close()
+
+
+@pytest.mark.req("100-8.4.1-c", component="transport")
+async def test_a_request_waits_in_its_queue_until_somebody_takes_it(site: WebBus) -> None:
+    queue = f"{CONTEXT}.REQUESTS.Waiting.get"
+    await site.channel.declare_queue(queue)
+    await site.channel.bind(queue, CONTEXT, queue)
+    request = site.sender.request("get", "Waiting")
+    asked = asyncio.create_task(site.client.call(request))
+    counted = 0
+    while not counted:
+        _, counts = await site.channel.declare_queue(queue, passive=True)
+        counted = counts.messages
+    taken = await serve(site, queue)
+    assert (await asked).reply.result is Result.OK
+    assert [m.header.message_id for m in taken] == [request.header.message_id]
+    _, counts = await site.channel.declare_queue(queue, passive=True)
+    assert counts.messages == 0
