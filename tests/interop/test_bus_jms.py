@@ -38,10 +38,7 @@ def write_stores(folder: Path, certificate: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.req("100-E-a", component="envelope")
 @pytest.mark.req("100-E-b", component="transport")
-@pytest.mark.req("100-5.2.1-b", component="bus")
-@pytest.mark.req("100-5.2.1-b", component="transport")
 async def test_text_and_bytes_both_ways_and_topics_over_amqp_1_0(tmp_path: Path) -> None:
     java = await compiled(tmp_path, "BusClient")
     plugins = ("rabbitmq_auth_mechanism_ssl", "rabbitmq_amqp1_0")
