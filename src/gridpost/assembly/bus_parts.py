@@ -9,13 +9,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 
 from gridpost.assembly.bus_configuration import BusConfiguration
 from gridpost.assembly.bus_links import SourceSection, SubscriberSection, WebSection
 from gridpost.assembly.bus_security import SoapSecurity
-from gridpost.assembly.console import FileCredentials
 from gridpost.assembly.directory_configuration import read_certificates
 from gridpost.assembly.spool import spooling
 from gridpost.core.https import TlsCredentials
@@ -225,12 +230,11 @@ async def web_services(
         if section.certificate is None or section.key is None:
             yield await stack.enter_async_context(serve_loopback(app, section.host, section.port))
             return
-        own = FileCredentials(section.certificate, section.key)
+        certificate, key = section.certificate, section.key
         roots = () if section.client_roots is None else read_certificates(section.client_roots)
 
         def credentials() -> TlsCredentials:
-            found = own()
-            return TlsCredentials(found.chain, found.private_key, tuple(roots))
+            return TlsCredentials(read_certificates(certificate), _key(key), tuple(roots))
 
         client = ClientCertificate.REQUIRED if roots else ClientCertificate.NONE
         server = await stack.enter_async_context(
@@ -243,6 +247,15 @@ async def web_services(
             )
         )
         yield server.port
+
+
+def _key(file: Path) -> bytes:
+    """Of any kind that TLS knows: 503's rule for keys is about components of MADES."""
+    try:
+        key = load_pem_private_key(file.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise Refusal(Rule.BAD_KEY, f"{file} cannot be used: {error}") from None
+    return key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _authenticate(section: WebSection) -> Authenticate:

@@ -177,9 +177,6 @@ async def test_a_request_that_comes_twice_has_its_effect_once_and_the_same_answe
 @wsdl("100-5.2.1-c")
 @bus("100-4.6-a")
 @bus("100-4.6-b")
-@bus("100-5.2.5-b")
-@bus("100-5.2.5-c")
-@bus("100-5.2.5-f")
 @transport("100-6.3.2-k")
 async def test_the_reply_of_an_asynchronous_request_is_a_call_of_the_client(site: WebBus) -> None:
     async with web_service() as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -219,6 +220,10 @@ class SoapApi:
             self._settings.security.check(envelope)
             given, written = await work(envelope, media)
         except Refusal as refusal:
+            # Most clients read an answer only when they have sent their whole request.
+            with suppress(Refusal, RuntimeError):
+                async for _ in request.stream():
+                    pass
             return self._fault(media.version, refusal, written, status)
         except ClientDisconnect:
             raise
