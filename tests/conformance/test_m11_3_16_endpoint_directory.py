@@ -198,14 +198,9 @@ class Alone:
 
 
 @pytest.mark.req("m11-T1-a", component="endpoint")
-@pytest.mark.req("m11-T1-b", component="endpoint")
-@pytest.mark.req("m11-T2-a", component="endpoint")
-@pytest.mark.req("m11-T3-b", component="endpoint")
 @pytest.mark.req("m11-3.8-b", component="endpoint")
-@pytest.mark.req("m11-3.8-c", component="endpoint")
 @pytest.mark.req("m11-3.8-g", component="endpoint")
 @pytest.mark.req("m11-3.8-h", component="endpoint")
-@pytest.mark.req("m11-T68-a", component="endpoint")
 async def test_a_message_waits_in_verifying_until_the_node_answers(tmp_path: Path) -> None:
     site = Alone(tmp_path)
     mine, other = await site.register()
@@ -242,7 +237,6 @@ async def test_a_message_waits_in_verifying_until_the_node_answers(tmp_path: Pat
 
 
 @pytest.mark.req("m11-4.2.2-c", component="endpoint")
-@pytest.mark.req("m11-4.1.2-a", component="system")
 async def test_an_endpoint_that_the_network_rejects_stops(tmp_path: Path) -> None:
     site = Alone(tmp_path)
     mine, _ = await site.register()
@@ -279,7 +273,6 @@ async def test_documents_for_the_old_and_for_the_new_certificate_are_opened(
 
 
 @pytest.mark.req("m11-3.5.2-b", component="endpoint")
-@pytest.mark.req("m11-3.5.2-f", component="endpoint")
 @pytest.mark.req("m11-3.5.2-a", component="endpoint")
 async def test_the_second_url_and_a_proxy(old_site: OldSite) -> None:
     node, peer = old_site.nodes[0], await old_site.peer(0)

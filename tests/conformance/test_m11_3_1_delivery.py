@@ -32,7 +32,6 @@ def states(answer: etree._Element) -> list[str]:
 @pytest.mark.req("m11-3.2-b", component="endpoint")
 @pytest.mark.req("m11-2.10.1-a", component="endpoint")
 @pytest.mark.req("m11-2.10.1-b", component="system")
-@pytest.mark.req("m11-2.6-b", component="endpoint")
 @pytest.mark.req("m11-T4-c", component="endpoint")
 @pytest.mark.req("m11-3.10.4-e", component="node")
 @pytest.mark.req("m11-3.10.1-b", component="endpoint")
@@ -147,7 +146,6 @@ async def test_any_bytes_arrive_as_they_were_and_nothing_else_does(old_site: Old
 @pytest.mark.req("m11-T3-j", component="endpoint")
 @pytest.mark.req("m11-3.14.4-a", component="endpoint")
 @pytest.mark.req("m11-2.10.4.2-a", component="endpoint")
-@pytest.mark.req("m11-T63-a", component="endpoint")
 async def test_what_is_packed_is_stored_packed_signed_so_and_handed_over_unpacked(
     old_site: OldSite,
 ) -> None:
