@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,8 @@ from lxml import etree
 from gridpost.core.delivery import Side
 from gridpost.core.journal import TransferRow
 from gridpost.core.message import COMPRESSOR, SIGNATURE, InternalType
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.directory_client.node_session import NodeSession, UploadAnswer
 from gridpost.services.endpoint.submission import Document
 from gridpost.wire.seal.signing import verify
 from support.old_site import OldSite, ask, fetch, journal, record
@@ -29,7 +32,6 @@ def states(answer: etree._Element) -> list[str]:
 @pytest.mark.req("m11-3.2-b", component="endpoint")
 @pytest.mark.req("m11-2.10.1-a", component="endpoint")
 @pytest.mark.req("m11-2.10.1-b", component="system")
-@pytest.mark.req("m11-2.6-b", component="endpoint")
 @pytest.mark.req("m11-T4-c", component="endpoint")
 @pytest.mark.req("m11-3.10.4-e", component="node")
 @pytest.mark.req("m11-3.10.1-b", component="endpoint")
@@ -144,7 +146,6 @@ async def test_any_bytes_arrive_as_they_were_and_nothing_else_does(old_site: Old
 @pytest.mark.req("m11-T3-j", component="endpoint")
 @pytest.mark.req("m11-3.14.4-a", component="endpoint")
 @pytest.mark.req("m11-2.10.4.2-a", component="endpoint")
-@pytest.mark.req("m11-T63-a", component="endpoint")
 async def test_what_is_packed_is_stored_packed_signed_so_and_handed_over_unpacked(
     old_site: OldSite,
 ) -> None:
@@ -220,3 +221,27 @@ async def test_messages_of_one_type_arrive_in_the_order_of_their_acceptance(
     received = [await two.receive("ORDER") for _ in documents]
     assert received == list(zip(sent, documents, strict=True))
     await asyncio.gather(*(one.until(message_id, "RECEIVED") for message_id in sent))
+
+
+async def test_nothing_overtakes_a_message_that_is_tried_again(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = old_site.one, old_site.two
+    real, lost = NodeSession.upload, []
+
+    async def upload(session: NodeSession, messages: Any) -> UploadAnswer:
+        if not lost and any(m.message_type == "AGAIN" for m, _ in messages):
+            lost.append(messages[0][0].message_id)
+            raise Refusal(Rule.UNREACHABLE, "the connection is gone")
+        return await real(session, messages)
+
+    monkeypatch.setattr(NodeSession, "upload", upload)
+    first = await one.send("E2", b"1", "AGAIN")
+    async with asyncio.timeout(60):
+        while not lost:
+            await asyncio.sleep(0.01)
+    later = [await one.send("E2", b"%d" % n, "AGAIN") for n in (2, 3)]
+    received = [(await two.receive("AGAIN"))[0] for _ in range(3)]
+    assert received == [first, *later]
+    events = [line.event.value for line in await one.trace(first)]
+    assert events[:3] == ["ACCEPT", "TRANSFER_FAILED", "TRANSFERRED"]

@@ -83,6 +83,7 @@ def message(
 @pytest.mark.req("m11-T69-b")
 @pytest.mark.req("m11-T74-a")
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.req("m11-5.2.2.1-a", component="endpoint")
 async def test_a_delivery_as_an_old_application_sees_it(version: str) -> None:
     world = SoapWorld()
     sender, recipient = Old(world.sender), Old(world.recipient)

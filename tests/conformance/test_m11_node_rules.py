@@ -224,7 +224,6 @@ async def test_sizes_and_mixed_transfers(site: Site) -> None:
 @pytest.mark.req("m11-T54-a", component="node")
 @pytest.mark.req("m11-3.16.5-b", component="node")
 @pytest.mark.req("m11-3.16.3.3-a", component="node")
-@pytest.mark.req("m11-3.16.3.2-a", component="node")
 @pytest.mark.req("m11-T59-a", component="node")
 @pytest.mark.req("m11-5.6.1-d", component="node")
 @pytest.mark.req("m11-5.1.3-a", component="node")

@@ -29,6 +29,7 @@ def test_each_message_type_has_its_duration_counted_from_acceptance() -> None:
 
 
 @pytest.mark.req("503-5.7-c")
+@pytest.mark.req("m11-3.11.2-a", component="endpoint")
 def test_a_type_without_a_setting_has_the_default_and_the_default_cannot_go() -> None:
     assert MaximumDurations().of("ANY") == DEFAULT_MAXIMUM_DURATION
     assert MaximumDurations(HOUR, {MessageTypePattern("A"): MINUTE}).of("B") == HOUR

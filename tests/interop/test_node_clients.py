@@ -88,6 +88,7 @@ def _files(endpoint: OldEndpoint, folder: Path) -> tuple[Path, Path, Path]:
 @pytest.mark.req("m11-5.6.3.3-b", component="node")
 @pytest.mark.req("m11-5.6.3.4-c", component="node")
 @pytest.mark.parametrize("version", ["11", "12"])
+@pytest.mark.req("m11-5.6.3.4-b", component="node")
 def test_zeep_uses_every_operation(node: NodeProcess, tmp_path: Path, version: str) -> None:
     one = node.new_endpoint(f"Z{version}")
     chain, key, roots = _files(one, tmp_path)

@@ -45,7 +45,7 @@ def old_section(endpoint: OldEndpoint, papers: Path, /, **more: Any) -> str:
         "node": endpoint.node.code,
         "urls": [endpoint.node.url],
         "papers": [str(papers)],
-        "poll": "50ms",
+        "poll": "250ms",
     }
     tables = {k: v for k, v in more.items() if isinstance(v, dict)}
     values |= {k: v for k, v in more.items() if k not in tables}
