@@ -9,20 +9,25 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from pyarrow import parquet
 
+from gridpost.assembly import journal_export
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.journal import TransferRow
 from gridpost.core.links import Attachment, LinkRefused, OutcomeKind, ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.segment import SegmentName
 from gridpost.transports.amqp10.client import ClientConnection
 from gridpost.transports.amqp10.engine import lib
 from gridpost.transports.amqp10.sender import Sender
 from support.broker_process import BrokerNetwork, Inbox, message
 from support.edges import in_postgres, in_rabbitmq, journal_of, two_edges
+from support.failing_consumer import fails_again_and_again
 from support.postgres import PostgresServer
 from support.rabbitmq import Rabbit
 from support.soak import Soak
@@ -139,6 +144,52 @@ async def test_an_accepted_message_is_in_the_journal_of_its_edge(edges: Edges) -
     await second.receive("E2", 1)
     both = ["accepted"] if "rabbitmq" in second.configuration else ["accepted"] * 2
     assert await outcomes_of(second, name) == both
+
+
+async def test_journal_export_covers_transfers_and_refusals_of_every_edge(
+    edges: Edges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever an edge keeps which rows: every number of every journal lands, none of them twice."""
+    first, second = edges
+    names = {new_message_id(): edge for edge in edges}
+    landing = tmp_path / "landing"
+    # It would stay with the process of the tests.
+    monkeypatch.setattr(journal_export, "lower_priority", lambda: None)
+
+    async def export() -> None:
+        for edge in edges:
+            await asyncio.to_thread(journal_export.export_job(edge.file, landing, 1_000).once)
+
+    for name, edge in names.items():
+        assert (await edge.send("E1", "E2", message(message_id=name)))[0].taken
+        assert not (await edge.send("E1", "E2", message(sender="E9")))[0].taken
+    await export()
+    await second.receive("E2", len(names))
+    await depth_is(first, "E2", 0)
+    await export()
+    files = sorted(landing.glob("*.parquet"))
+    found = [SegmentName.parse(file.name) for file in files]
+    by_journal: dict[str, list[int]] = {}
+    for one in sorted(name for name in found if name is not None):
+        assert one.component == "B1"
+        by_journal.setdefault(one.instance, []).extend(range(one.first, one.last + 1))
+    rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    assert len(rows) == sum(map(len, by_journal.values()))
+    for numbers in by_journal.values():
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    transfers = [row["transfer"] for row in rows if row["kind"] == "transfer"]
+    for name in names:
+        outcomes = [one["outcome"] for one in transfers if one["message_id"] == name]
+        assert outcomes == ["accepted"] * 2
+    assert sum(row["kind"] == "refusal" for row in rows) >= len(names)
+
+
+async def test_a_message_that_fails_again_and_again_steps_aside(edges: Edges) -> None:
+    name = await fails_again_and_again(*edges)
+    await depth_is(edges[0], "E2", 0)
+    tried = ["not settled"] * 3
+    found = await outcomes_of(edges[1], name)
+    assert [outcome for outcome in found if outcome == "not settled"] == tried
 
 
 async def test_only_edges_reach_the_queues(edges: Edges, in_rabbit: Rabbit) -> None:
