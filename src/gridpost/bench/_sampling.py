@@ -135,7 +135,7 @@ def main() -> None:
     from gridpost.cli import main as command
 
     # Looking at frames from outside makes cycles that hold memoryviews; clearing those crashes the
-    # collector of Python 3.11 (fixed in CPython 3.13, gh-77894). A sampled run is short.
+    # collector of Python 3.11 (CPython gh-77894, fixed in later 3.12 and 3.13). Such a run is short.
     gc.disable()
     Sampler(Path(os.environ[FOLDER]) / f"{os.getpid()}.json").start()
     command()
