@@ -10,6 +10,7 @@ only shares from here, and on a machine that is busy with other things they mean
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -133,6 +134,9 @@ def main() -> None:
     """The command line of Gridpost, watched."""
     from gridpost.cli import main as command
 
+    # Looking at frames from outside makes cycles that hold memoryviews; clearing those crashes the
+    # collector of Python 3.11 (CPython gh-77894, fixed in later 3.12 and 3.13). Such a run is short.
+    gc.disable()
     Sampler(Path(os.environ[FOLDER]) / f"{os.getpid()}.json").start()
     command()
 
