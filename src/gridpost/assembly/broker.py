@@ -302,7 +302,7 @@ async def run_broker(file: Path) -> None:
 
 
 def _spare_collections() -> None:
-    """What was made until now stays: to look for cycles in it again and again costs a tenth of the CPU.
+    """What was made until now stays: there is no point in looking for cycles in it again and again.
 
     Messages and their deliveries hold no cycles, so those that pass need no frequent look either.
     """

@@ -16,9 +16,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.bus_bridge import MadesBridge
+from gridpost.assembly.bus_claims import FolderClaims
 from gridpost.assembly.bus_configuration import BusConfiguration, read_bus_configuration
 from gridpost.assembly.bus_parts import (
-    FolderClaims,
     callback,
     caller,
     forwarder,
@@ -99,11 +99,10 @@ async def running_bus(
             return TableBox(ledger, name)
 
         service.subscribers = subscribers(configuration, post, calls, table)
+        claims = None
         if configuration.claims is not None:
-            section = configuration.claims
-            service.post.claims = FolderClaims(
-                section.folder, section.above, configuration.limits.message_bytes
-            )
+            claims = FolderClaims(configuration.claims, configuration.limits.message_bytes, clock)
+            service.post.claims = claims
         if configuration.reference_handlers:
             register_reference(service.handlers, clock.now)
         for name in configuration.handlers:
@@ -115,6 +114,8 @@ async def running_bus(
         duties += [SourceReader(source, door).run for source in sources(configuration, table)]
         if bridge is not None:
             duties.append(bridge.run)
+        if claims is not None:
+            duties.append(claims.run)
         for duty in duties:
             stack.push_async_callback(_ended, asyncio.create_task(duty()))
         stack.push_async_callback(keeper.close)

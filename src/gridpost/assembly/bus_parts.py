@@ -6,7 +6,6 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from hashlib import sha256
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import (
@@ -161,28 +160,6 @@ def sources(configuration: BusConfiguration, tables: TableBox) -> list[Source]:
         )
         for section in configuration.sources
     ]
-
-
-class FolderClaims:
-    """services.bus.Claims: a file for each body, named by what it holds."""
-
-    def __init__(self, folder: Path, above: int, limit: int) -> None:
-        self.above = above
-        self._box = FolderBox(folder, limit)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    async def keep(self, body: bytes) -> str:
-        name = sha256(body).hexdigest()
-        await self._box.put(name, body)
-        return name
-
-    async def redeem(self, claim: str) -> bytes:
-        if len(claim) != 64 or not claim.isalnum():
-            raise Refusal(Rule.BAD_VALUE, "that is no claim")
-        body = await self._box.get(claim)
-        if sha256(body).hexdigest() != claim:
-            raise Refusal(Rule.ADAPTER, f"the claim {claim} holds other bytes")
-        return body
 
 
 def typed_services(configuration: BusConfiguration) -> list[TypedService]:

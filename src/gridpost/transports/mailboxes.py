@@ -71,6 +71,16 @@ class FolderBox:
     async def set_aside(self, name: str) -> None:
         await self._do(lambda: (self._folder / name).rename(self._folder / f"{name}{_ERROR}"))
 
+    async def remove_before(self, moment: float) -> int:
+        """Files that were last written before this time, in seconds since 1970; how many."""
+        return await self._do(lambda: self._remove_before(moment))
+
+    def _remove_before(self, moment: float) -> int:
+        old = [f for f in self._folder.iterdir() if f.is_file() and f.stat().st_mtime < moment]
+        for file in old:
+            file.unlink(missing_ok=True)
+        return len(old)
+
     async def _do(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(work)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from gridpost.assembly.bus_claims import FolderClaims
+from gridpost.assembly.bus_links import ClaimsSection
 from gridpost.core.amqp091 import Properties
 from gridpost.core.refusal import Refusal
 from gridpost.envelope import (
@@ -32,6 +34,7 @@ from gridpost.transports.web_post import WebPost
 from support import bus_handlers
 from support.bus_site import CONTEXT
 from support.bus_web import NOTE, WebBus, WebService, web_bus, web_service
+from support.queues import SetClock
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -294,6 +297,18 @@ async def test_a_large_request_is_left_with_the_claims_and_redeemed(site: WebBus
     assert (await site.soap(request)).status_code == 202
     await eventually(lambda: ("create", request.header.message_id) in bus_handlers.CALLS)
     assert len(list((site.home / "claims").iterdir())) == 1
+
+
+async def test_a_claim_that_nobody_redeems_is_removed_after_its_time(tmp_path: Path) -> None:
+    clock = SetClock(datetime.now(UTC))
+    claims = FolderClaims(ClaimsSection(folder=tmp_path / "claims"), 1000, clock)
+    claim = await claims.keep(b"large")
+    assert await claims.tidy() == 0
+    assert await claims.redeem(claim) == b"large"
+    clock.at += timedelta(days=1, hours=1)
+    assert await claims.tidy() == 1
+    with pytest.raises(Refusal):
+        await claims.redeem(claim)
 
 
 @pytest.mark.req("100-5.3.1-c", component="transport")
