@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import (
