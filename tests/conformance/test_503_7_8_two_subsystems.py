@@ -204,4 +204,4 @@ async def test_while_copies_differ_an_accepted_message_may_fail_and_nothing_hang
                 break
         assert status == "FAILED"
         trace = await api.trace(message_id)
-    assert any("SOON-1" in line.detail for line in trace), trace
+    assert any("SOON-1" in line.detail for line in trace), [(line.event, line.detail) for line in trace]

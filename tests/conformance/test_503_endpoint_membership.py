@@ -31,6 +31,7 @@ from gridpost.core.refusal import Refusal
 from gridpost.services.endpoint.submission import Document
 from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, TlsCredentials
 from gridpost.transports.amqp10.client import ClientConnection
+from gridpost.transports.free_port import free_port
 from gridpost.wire.mades.amqp_message import encode
 from support.amqp_world import LiveClock
 from support.broker_process import amqp_credentials
@@ -39,7 +40,6 @@ from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.fake_directory import PASSWORD, FakeDirectory
 from support.https import Proxy, listening, live_pki
 from support.memory_broker import MemoryBroker
-from support.network import free_port
 from support.pki import TestComponent
 from support.waiting import eventually
 

@@ -37,8 +37,9 @@ from gridpost.pipeline.key_figures import COUNTS, GROUPS
 from gridpost.pipeline.lake import Lake
 from gridpost.services.endpoint.submission import Document
 from gridpost.services.operations.passwords import hash_password
+from gridpost.transports.free_port import free_port
 from support.directory_process import TestRoot
-from support.network import CONTACT, free_port
+from support.network import CONTACT
 from support.old_network import TestNode
 from support.post import TestClock
 

@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from gridpost.transports.free_port import free_port
 from support.application import application, both, document, needs_rhea, rhea
-from support.network import API_PASSWORD, Network, free_port, network, until_status
+from support.network import API_PASSWORD, Network, network, until_status
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 CHANNEL = """[amqp]

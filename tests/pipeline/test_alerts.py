@@ -33,7 +33,7 @@ def test_an_acknowledgement_of_an_unknown_message_is_told_once_its_journal_is_co
     assert told(lake) == ["unmatched acknowledgement"]
     # Its message landed late: the build has placed it on a day.
     folder = words.new_folder() / "_partition=2026-04-01"
-    folder.mkdir(parents=True)
+    folder.mkdir()
     parquet.write_table(pa.Table.from_pylist([row]), folder / "part-0.parquet")
     words.overwrite(words.parts_in(folder.parent))
     assert told(lake) == []

@@ -22,6 +22,7 @@ import pytest
 from gridpost.bench._journals import Journals, generate
 from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.lake import Lake
+from gridpost.transports.free_port import free_port
 from support.child import environment
 
 from .conftest import pipeline_at
@@ -52,12 +53,6 @@ def spark_environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

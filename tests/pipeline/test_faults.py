@@ -325,7 +325,7 @@ def test_what_is_erased_is_nowhere_and_does_not_come_back(world, rebuilt, spark)
         if any(
             (told := row[kind]) is not None and told["message_id"] == message_id
             for row in parquet.read_table(file.path, **arguments(file)).to_pylist()
-            for kind in ("message", "tracking")
+            for kind in ("message", "tracking", "transfer", "refusal")
         )
     ]
     done = rebuilt.erase([message_id])

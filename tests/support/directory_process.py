@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from gridpost.core.https import TlsCredentials
 from gridpost.services.operations.administrators import hash_token
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import from_pkcs8, to_pkcs8
+from gridpost.transports.free_port import free_port
 from gridpost.transports.https.tls import client_context
 from gridpost.wire.directory import decode_bundle, decode_response, encode_request
 from gridpost.wire.x509 import from_pem, to_pem
@@ -41,13 +41,6 @@ TOKEN = "token of the test"
 
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(SOURCE), "GRIDPOST_TOKEN": TOKEN, "COLUMNS": "200"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from gridpost.client import AsyncEndpoint
 from gridpost.demo.enrolment import enrol
 from gridpost.services.operations.administrators import hash_token, new_token
 from gridpost.services.operations.passwords import hash_password
+from gridpost.transports.free_port import free_port
 from gridpost.wire.x509 import from_pem
 from support.waiting import eventually
 
@@ -43,13 +43,6 @@ person = "A. Operator"
 email = "ops@grid.example"
 phone = "+00 1 234"
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -17,8 +17,9 @@ from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
 from gridpost.core.delivery import Side, TraceEntry
 from gridpost.core.message_box import BoxEntry
 from gridpost.services.endpoint.submission import Document
+from gridpost.transports.free_port import free_port
 from gridpost.wire.x509 import to_pem
-from support.network import API_PASSWORD, CONTACT, free_port
+from support.network import API_PASSWORD, CONTACT
 from support.network import _hash as password_hash
 from support.old_network import OldEndpoint
 

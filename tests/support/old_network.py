@@ -26,6 +26,7 @@ from gridpost.core.node import NODE_MVERSION
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
+from gridpost.transports.free_port import free_port
 from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11.token_signature import sign_text
 from gridpost.wire.seal import open_sealed, seal_message
@@ -33,7 +34,7 @@ from gridpost.wire.seal.opening import Opened
 from gridpost.wire.seal.signing import sign
 from gridpost.wire.x509 import public_key_bytes, read_certificate
 from support.component_directory import TestClock
-from support.directory_process import TestRoot, free_port
+from support.directory_process import TestRoot
 from support.pki import rsa_key
 
 CONTACT = {"organization": "Grid of Examplia", "person": "P", "email": "e@x.example", "phone": "1"}

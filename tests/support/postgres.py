@@ -13,7 +13,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import psycopg
 import pytest
 
 from gridpost.stores.postgres.settings import PostgresSettings
+from gridpost.transports.free_port import free_port
 
 START_SECONDS = 60.0
 USERS = ("postgres", "nobody")
@@ -81,7 +81,7 @@ class PostgresServer:
         self._programs = programs
         self.folder = folder
         self.password = secrets.token_urlsafe(16)
-        self.port = _free_port()
+        self.port = free_port()
         self._user = _ordinary_user()
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
@@ -237,10 +237,3 @@ def _ordinary_user() -> pwd.struct_passwd | None:
         except KeyError:
             continue
     raise RuntimeError(f"the tests run as root, and there is none of the users {', '.join(USERS)}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,8 @@ import pytest
 
 from gridpost.client import AsyncEndpoint
 from gridpost.core.refusal import Refusal
-from support.network import CLI, Running, cli, environment, free_port, until_status
+from gridpost.transports.free_port import free_port
+from support.network import CLI, Running, cli, environment, until_status
 
 
 def init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from gridpost.client import AsyncEndpoint
 from gridpost.core.refusal import Refusal, Rule
-from support.network import API_PASSWORD, Network, cli, free_port, network, until_status
+from gridpost.transports.free_port import free_port
+from support.network import API_PASSWORD, Network, cli, network, until_status
 from support.socks import SocksServer, socks_server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]

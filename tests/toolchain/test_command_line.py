@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import gridpost
 from gridpost import bench, cli
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.demo import DemoPlan
 from gridpost.demo.result import DemoResult
 from support.child import run_python
 
@@ -135,17 +136,17 @@ def test_every_bench_of_the_package_has_something_to_measure():
 def test_demo_hands_its_options_on_and_prints_one_object(
     command, monkeypatch, tmp_path, failed, exit_code
 ):
-    asked = {}
+    asked = []
 
-    def run_demo(*, console, **options):
-        asked.update(options)
+    def run_demo(plan, console):
+        asked.append(plan)
         console.print("what people read")
         return DemoResult(3, 3 - failed, failed, 3 - failed, {"direct": 3 - failed}, 0.1)
 
     monkeypatch.setattr("gridpost.demo.run_demo", run_demo, raising=False)
     code, out, _ = command("demo", "--once", "--messages", "3", "--home", str(tmp_path), "--json")
     assert code == exit_code
-    assert asked == {"once": True, "messages": 3, "home": tmp_path, "pipeline": True}
+    assert asked == [DemoPlan(True, 3, tmp_path, pipeline=True, further=True)]
     assert set(json.loads(out)) == {
         "key_figures",
         "sent",
@@ -154,6 +155,9 @@ def test_demo_hands_its_options_on_and_prints_one_object(
         "proofs_verified",
         "by_channel",
         "seconds",
+        "parts",
+        "left_out",
+        "total_seconds",
     }
 
 

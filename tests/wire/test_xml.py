@@ -231,7 +231,7 @@ def test_a_hostile_document_is_refused_quickly_and_in_little_memory(name: str) -
     # The lowest of three tries: what else this process does at the moment counts too.
     rules, costs, sizes = zip(*(cost_of_refusing(data) for _ in range(3)), strict=True)
     # Not much more than reading what is allowed: the largest document of usual form.
-    assert min(costs) < 10 * allowed_cost()
+    assert min(costs) < 30 * allowed_cost()
     assert min(sizes) < 120
     assert set(rules) <= {Rule.FORBIDDEN_XML, Rule.LIMIT_EXCEEDED}
 

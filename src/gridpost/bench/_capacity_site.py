@@ -16,11 +16,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from gridpost.assembly.broker import pem_key
-from gridpost.bench._rabbitmq import free_port
 from gridpost.core.amqp091 import Channel, Incoming, Properties
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys.rsa_operations import generate, sign, to_pkcs8
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
+from gridpost.transports.free_port import free_port
 from gridpost.wire.cmm import CONTENT_TYPE, Names
 from gridpost.wire.seal.registry import STANDARD
 from gridpost.wire.x509 import Issuer, Validity, build_root_ca, issue_tls, public_key_bytes, to_pem

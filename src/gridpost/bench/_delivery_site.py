@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from gridpost.assembly.network import NetworkFiles, NetworkPlan, Party, write_ne
 from gridpost.bench import _sampling
 from gridpost.demo.enrolment import enrol_all
 from gridpost.demo.processes import Components
+from gridpost.transports.free_port import free_port
 
 SENDER, RECEIVER = "BENCH-SENDER", "BENCH-RECEIVER"
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -57,7 +57,7 @@ class DeliverySite:
 async def delivery_site(folder: Path, *, sampled: bool = False) -> AsyncIterator[DeliverySite]:
     """`sampled`: the components tell on what they spend their time, and are slower for it."""
     parties = tuple(Party(code, "Bench", amqp_types=("*",)) for code in (SENDER, RECEIVER))
-    plan = NetworkPlan(parties, ports=_free_port, synchronisation="1s")
+    plan = NetworkPlan(parties, ports=free_port, synchronisation="1s")
     files = write_network(folder / "network", plan, SystemClock().now())
     ports = {placed.code: placed.ports["amqp"] for placed in files.endpoints}
     samples = folder / "samples" if sampled else None
@@ -85,10 +85,3 @@ def _cpu(pid: int) -> float:
 def _resident(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -26,7 +26,6 @@ from gridpost.assembly.directory_configuration import read_directory_configurati
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.logs import log_to_stderr
 from gridpost.assembly.root_ca import ROOT_FILE, create_root, sign_request
-from gridpost.bench._rabbitmq import free_port
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
 from gridpost.core.directory_ports import RegistryUnit
@@ -38,6 +37,7 @@ from gridpost.core.registration import RegistrationRequest
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.stores.keys.files import FileKeyring
 from gridpost.stores.sqlite import SqliteStore
+from gridpost.transports.free_port import free_port
 from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.x509 import Issuer, Validity, from_pem, issue, read_certificate
 

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.free_port import free_port
 
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _START_SECONDS = 120
@@ -234,13 +235,6 @@ def private_rabbitmq(plan: NodePlan) -> Iterator[Node]:
         yield node
     finally:
         node.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def cpu_seconds(process: int) -> float:

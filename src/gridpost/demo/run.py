@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import tempfile
 import time
 from contextlib import suppress
@@ -33,6 +32,7 @@ from gridpost.demo.figures import STEPS, Figures, what_is_missing
 from gridpost.demo.further import Further
 from gridpost.demo.processes import Components, check
 from gridpost.demo.result import DemoResult
+from gridpost.transports.free_port import free_port
 
 PARTIES = tuple(
     Party(
@@ -66,7 +66,7 @@ class DemoPlan:
 
 def run_demo(plan: DemoPlan, console: Console) -> DemoResult:
     if plan.home is not None:
-        return asyncio.run(_Demo(plan, plan.home, console).run())
+        return asyncio.run(_Demo(plan, plan.home.absolute(), console).run())
     with tempfile.TemporaryDirectory(prefix="gridpost-demo-") as folder:
         return asyncio.run(_Demo(plan, Path(folder) / "network", console).run())
 
@@ -87,7 +87,7 @@ class _Demo:
         files = await asyncio.to_thread(self._network)
         components = Components(files)
         figures = await self._figures(files)
-        further = Further(files, _free_port) if self._plan.further else None
+        further = Further(files, free_port) if self._plan.further else None
         # What the registration says is for the log; the screen belongs to the demonstration.
         log = files.folder / "log" / "demo.log"
         log.parent.mkdir(mode=0o700, exist_ok=True)
@@ -122,7 +122,7 @@ class _Demo:
             self._console.print(f"Starting the network in {self._home}")
             return read_network(self._home)
         self._console.print(f"Making a network in {self._home}")
-        plan = NetworkPlan(PARTIES, ports=_free_port, synchronisation="1s")
+        plan = NetworkPlan(PARTIES, ports=free_port, synchronisation="1s")
         return write_network(self._home, plan, SystemClock().now())
 
     async def _figures(self, files: NetworkFiles) -> Figures | None:
@@ -264,11 +264,3 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
         refusals = [e for e in found.exceptions if isinstance(e, Refusal | BaseExceptionGroup)]
         found = (refusals or list(found.exceptions))[0]
     return found
-
-
-def _free_port() -> int:
-    """One that nobody listens on now, and that the kernel gives to no outgoing connection soon."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

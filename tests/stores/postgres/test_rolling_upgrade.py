@@ -48,7 +48,7 @@ async def test_an_old_process_works_on_beside_a_newer_one_and_is_refused_when_it
             assert await known(store, message_id)
     await old.close()
     monkeypatch.setattr(endpoint, "ENDPOINT", ENDPOINT)
-    with pytest.raises(Refusal, match="this Gridpost knows versions up to 1") as refused:
+    with pytest.raises(Refusal, match=f"this Gridpost knows versions up to {len(box)}") as refused:
         await opened()
     assert refused.value.rule is Rule.STORE_TOO_NEW
     assert await known(newer, "by the old one")

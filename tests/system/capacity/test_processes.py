@@ -16,7 +16,6 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from gridpost.bench._rabbitmq import free_port
 from gridpost.capacity import (
     AllocationType,
     AsyncCapacityClient,
@@ -26,6 +25,7 @@ from gridpost.capacity import (
 )
 from gridpost.cli import app
 from gridpost.core.refusal import Refusal
+from gridpost.transports.free_port import free_port
 from support.capacity_market import DK1, EON, GROUP
 from support.capacity_site import (
     BORDERS,

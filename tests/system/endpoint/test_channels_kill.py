@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from gridpost.transports.free_port import free_port
 from support.amqp_application import AmqpApplication
 from support.folders import Folders, folder_network
-from support.network import Network, free_port
+from support.network import Network
 from support.soak import Soak
 from support.waiting import eventually
 

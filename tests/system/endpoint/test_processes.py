@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from gridpost.client import AsyncEndpoint, Message
 from gridpost.core.refusal import Refusal, Rule
-from support.network import Network, Running, free_port, network, until_status
+from gridpost.transports.free_port import free_port
+from support.network import Network, Running, network, until_status
 from support.postgres import PostgresServer
 from support.soak import Soak
 from support.waiting import eventually

@@ -79,9 +79,12 @@ class AmqpServer:
             raise ValueError("without TLS only password users on a loopback address are served")
         contexts = ServerContexts(tls) if tls is not None else None
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
-            lambda: self._accept(gatekeeper, contexts, password), host, port, backlog=_BACKLOG
-        )
+        try:
+            listener = await loop.create_server(
+                lambda: self._accept(gatekeeper, contexts, password), host, port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise Refusal(Rule.USAGE, f"{host}:{port} cannot be used: {error.strerror}") from None
         self._listeners.append(listener)
         if self._sweeper is None:
             self._sweep()
