@@ -23,7 +23,7 @@ from support.directory_process import TestRoot
 from support.https import Proxy, listening
 from support.old_endpoint import OldGridpost, write_papers
 from support.old_network import KINDS, OldEndpoint, TestNode, issued
-from support.old_site import TTL, OldSite, ask, fetch, record
+from support.old_site import OldSite, ask, fetch, lapse, record
 from support.pki import rsa_key
 from support.soap import field
 
@@ -47,13 +47,14 @@ async def test_the_directory_is_asked_once_until_its_answer_expires(old_site: Ol
 
     assert len(asked("GetComponent")) == 1
     assert len(asked("GetCertificate")) == 1
-    await asyncio.sleep(TTL + 0.1)
+    lapse(one)
     await one.send(peer.code, b"x", "CACHE")
     assert len(asked("GetComponent")) == 2
     directory = calls.of("GetComponent", "GetCertificate", "SetComponentMversion")
     assert {c.urls for c in directory} == {(old_site.nodes[0].url,)}
     assert all("<serviceMversion>1</serviceMversion>" in c.text for c in directory)
-    await asyncio.sleep(TTL + 0.1)
+    lapse(one)
+    lapse(two)
     sent = [await one.send("E2", b"x", "CACHE") for _ in range(3)]
     for _ in sent:
         await two.receive("CACHE")

@@ -31,7 +31,7 @@ from support.old_endpoint import OldGridpost
 from support.old_network import OldEndpoint, TestNode
 from support.soap import envelope
 
-TTL = 2.0
+TTL = 600.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,17 @@ class Recorder:
 
     def of(self, *operations: str) -> list[Call]:
         return [c for c in self.calls if c.operation in operations]
+
+
+def lapse(endpoint: OldGridpost) -> None:
+    """What the home node told this endpoint has expired."""
+    assert endpoint.running is not None
+    old = endpoint.running.core.old
+    assert old is not None
+    directory = old.directory
+    for known in (directory._components, directory._certificates):
+        for key, (answer, _) in known.items():
+            known[key] = answer, directory._clock.now()
 
 
 def record(endpoint: OldGridpost) -> Recorder:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from gridpost.core.amqp091 import Incoming, Properties, RabbitConnection
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Keeper
+from gridpost.transports.free_port import free_port
 from support.rabbitmq import Rabbit, write_certificate
 from support.waiting import eventually
 
@@ -116,6 +119,27 @@ async def test_who_has_no_certificate_of_a_known_user_does_not_get_in(
     with pytest.raises(Refusal) as plain:
         await Amqp091Client([rabbitmq.url]).connect()
     assert plain.value.rule is Rule.USAGE
+
+
+def test_a_connection_that_was_refused_leaves_nothing_behind() -> None:
+    async def refused() -> None:
+        client = Amqp091Client([f"amqp://127.0.0.1:{free_port()}"], user="u", password="p")
+        with pytest.raises(Refusal):
+            await client.connect()
+
+    # A record of the log would keep the connection alive by its traceback.
+    logging.disable()
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(refused())
+        asyncio.set_event_loop(loop)
+        # What was left unclosed wants to close itself now, in a loop that runs no more.
+        gc.collect()
+        assert asyncio.all_tasks(loop) == set()
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+        logging.disable(logging.NOTSET)
 
 
 async def test_a_keeper_gives_a_new_connection_for_each_that_is_lost(rabbitmq: Rabbit) -> None:

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import aio_pika
+from aio_pika.connection import make_url
 from aiormq import exceptions, spec
 
 from gridpost.core.amqp091 import (
@@ -440,7 +441,13 @@ class Amqp091Client:
             + "&".join(f"{key}={quote(value)}" for key, value in query.items())
         )
         with _refusing(f"connecting to {address}"):
-            connection = await aio_pika.connect(target, ssl_context=context, timeout=self._timeout)
+            connection = aio_pika.Connection(make_url(target), ssl_context=context)
+            try:
+                await connection.connect(timeout=self._timeout)
+            except BaseException:
+                # Not closed, it would try to close itself when it is collected, in any loop.
+                await connection.close()
+                raise
         return Amqp091Connection(connection, address)
 
 
