@@ -18,7 +18,7 @@ from gridpost.services.directory_client.node_session import NodeSession, UploadA
 from gridpost.services.endpoint.submission import Document
 from gridpost.wire.seal.signing import verify
 from support.old_network import TestNode
-from support.old_site import OldSite, ask, fetch, journal, record
+from support.old_site import OldSite, ask, fetch, journal, lapse, record
 from support.soap import field
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -42,6 +42,7 @@ async def test_a_document_goes_by_the_node_of_its_recipient_and_its_news_by_that
     old_site: OldSite,
 ) -> None:
     one, two = old_site.one, old_site.two
+    lapse(one)
     calls = record(one)
     secret = b"\0a secret document\xff"
     sent = await one.send("E2", secret, "WAY")

@@ -6,8 +6,10 @@ old network as they look at a new one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
@@ -32,11 +34,16 @@ class OldDirectory:
         self._components: dict[str, tuple[NodeComponent | None, datetime]] = {}
         self._certificates: dict[_Key, tuple[Certificate | None, datetime]] = {}
         self._issuers: dict[str, dict[bytes, Certificate]] = {}
+        self._asking: WeakValueDictionary[str | _Key, asyncio.Lock] = WeakValueDictionary()
         self._copy: Directory | None = None
         self.questions = 0
         """How often the home node was asked."""
 
     async def component(self, code: str) -> NodeComponent | None:
+        async with self._alone(code):
+            return await self._component(code)
+
+    async def _component(self, code: str) -> NodeComponent | None:
         known = self._components.get(code)
         if known is not None and self._clock.now() < known[1]:
             return known[0]
@@ -72,17 +79,28 @@ class OldDirectory:
         self, code: str, kind: CertificateKind, certificate_id: str
     ) -> Certificate | None:
         key = (code, kind, certificate_id)
+        async with self._alone(key):
+            return await self._certificate_of(key)
+
+    async def _certificate_of(self, key: _Key) -> Certificate | None:
         known = self._certificates.get(key)
         if known is not None and self._clock.now() < known[1]:
             return known[0]
         self.questions += 1
-        answer = await self._home().certificate(code, kind, certificate_id)
+        answer = await self._home().certificate(*key)
         self._certificates.pop(key, None)
         self._copy = None
         if answer is None:
             return None
         self._certificates[key] = answer[0], answer[1].at
         return answer[0]
+
+    def _alone(self, question: str | _Key) -> asyncio.Lock:
+        """Who has the same question waits for the first answer: the node is asked once."""
+        lock = self._asking.get(question)
+        if lock is None:
+            lock = self._asking[question] = asyncio.Lock()
+        return lock
 
     def learn_issuers(self, node: str, chain: Sequence[bytes]) -> None:
         """The INTEGRATED CA that a node showed in a handshake that we trust."""
