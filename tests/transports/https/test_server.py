@@ -352,6 +352,29 @@ async def test_stopping_waits_for_the_answer_under_way() -> None:
         writer.close()
 
 
+async def test_stopping_leaves_no_connection_that_has_just_arrived() -> None:
+    async with running() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        while not server._arriving:
+            await asyncio.sleep(0)
+        # Its handshake has not taken its first step.
+    await ended(reader)
+    writer.close()
+    assert server._open == 0
+
+
+async def test_a_connection_that_the_listener_took_last_is_not_served() -> None:
+    async with running() as server:
+        await server.stop()
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+        server.accept(None, transport)  # type: ignore[arg-type]
+        assert transport.is_closing()
+        assert server._open == 0
+        theirs.close()
+
+
 async def _answer(server: HttpsServer, context: ssl.SSLContext) -> bytes:
     try:
         async with raw_tls(server.port, context) as (reader, writer):

@@ -73,7 +73,8 @@ class HttpsServer:
         self._open = 0
         self._empty = asyncio.Event()
         self._empty.set()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving: set[asyncio.Task[bool]] = set()
+        self._stopping = False
         self._state = ServerState()
         self._config = uvicorn.Config(
             _guarded(app, limits),
@@ -112,6 +113,7 @@ class HttpsServer:
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     async def stop(self) -> None:
+        self._stopping = True
         self._server.close()
         for task in list(self._arriving):
             task.cancel()
@@ -131,6 +133,9 @@ class HttpsServer:
         await self._lifespan.shutdown()
 
     def accept(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
+        if self._stopping:
+            transport.abort()
+            return
         if self._open >= self.limits.max_connections:
             address = address_of(transport)
             transport.abort()
@@ -140,7 +145,15 @@ class HttpsServer:
         self._empty.clear()
         task = asyncio.get_running_loop().create_task(self._start_tls(arrival, transport))
         self._arriving.add(task)
-        task.add_done_callback(self._arriving.discard)
+
+        # Here and not in the task, which never runs where it is cancelled before its first step.
+        def arrived(task: asyncio.Task[bool]) -> None:
+            self._arriving.discard(task)
+            if task.cancelled() or task.exception() is not None or not task.result():
+                transport.abort()
+                self.gone()
+
+        task.add_done_callback(arrived)
 
     def refused(self, refusal: Refusal, address: str) -> None:
         """Everybody can cause this: whoever listens has to bound what it keeps."""
@@ -153,7 +166,8 @@ class HttpsServer:
         if not self._open:
             self._empty.set()
 
-    async def _start_tls(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
+    async def _start_tls(self, arrival: _Arrival, transport: asyncio.Transport) -> bool:
+        """Whether HTTP has taken the connection over."""
         loop = asyncio.get_running_loop()
         secured: asyncio.Transport | None = None
         try:
@@ -172,12 +186,8 @@ class HttpsServer:
         except OSError as error:
             # It went away or said nothing: there was nobody to refuse.
             _log.info("no TLS with %s: %s", address_of(transport), error)
-        finally:
-            if secured is None:
-                transport.abort()
-                self.gone()
         if secured is None:
-            return
+            return False
         protocol = TlsHttpProtocol(self._config, self._state, self._lifespan.state)
         protocol.owner = self
         protocol.app = _with_tls(self._config.loaded_app, protocol)
@@ -187,6 +197,7 @@ class HttpsServer:
             # A bug of ours costs this connection and nothing else.
             _log.exception("a connection could not be served")
             secured.abort()
+        return True
 
 
 @asynccontextmanager
