@@ -128,7 +128,7 @@ make_environment() {
     # Changes when anything that decides the content of the environment changes.
     id=$({ "$python" -c "$version"; cat requirements.lock pyproject.toml; } | sha256sum | cut -d' ' -f1)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$id" ]; then return; fi
-    say "making .venv with $("$python" --version) ($python); the first time takes a minute or two"
+    say "making .venv with $("$python" --version) ($python); the first time takes a few minutes"
     # An environment of the same Python is brought up to date, any other is made anew.
     if [ "$("$python" -c "$version")" != "$(.venv/bin/python -c "import pip; $version" 2>/dev/null)" ]; then
         "$python" -m venv --clear .venv

@@ -177,10 +177,12 @@ async def test_the_command_exports_beside_a_running_component(tmp_path):
     )
     landing = tmp_path / "home/landing"
     await write(store, 3)
-    # This process is the component: it has the store open, and it has something to do.
-    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 500_000)
+    # This process is the component: it has the store open, and it has something to do for as long
+    # as the exporter counts.
     while not list(landing.glob("*-0000000000000010.json")):
+        hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 100_000)
         await asyncio.sleep(0.05)
+    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 500_000)
     following.terminate()
     out, _ = await following.communicate()
     await store.close()
