@@ -215,7 +215,7 @@ async def test_a_broker_takes_no_document_that_breaks_the_tables_and_the_next_on
     assert (await broker.connect("E11")).peer
 
 
-@pytest.mark.req("503-9.2-d", component="broker")
+@pytest.mark.req("503-9.2-d", "503-9.2-e", component="broker")
 async def test_the_version_of_a_message_is_in_the_message(broker: BrokerNetwork) -> None:
     connection = await broker.connect("E1")
     producer = await connection.attach_producer("E2")

@@ -22,14 +22,17 @@ def main(
     password: str,
     message_type: str,
     file: str,
+    wsdl: str = "",
 ) -> None:
+    """`wsdl` is a description that the application has kept; otherwise the endpoint is asked for it."""
     session = requests.Session()
     session.auth = (user, password)
 
     def service(url: str) -> tuple[Client, Any]:
-        client = Client(url + "?wsdl", transport=Transport(session=session))
+        client = Client(wsdl or url + "?wsdl", transport=Transport(session=session))
         port = "MadesEndpointSOAP11" if version == "1.1" else "MadesEndpointSOAP12"
-        return client, client.bind("MadesEndpointV2Service", port)
+        bound = client.bind("MadesEndpointV2Service", port)
+        return client, client.create_service(bound._binding.name, url) if wsdl else bound
 
     (client, sender), (_, recipient) = service(sender_url), service(recipient_url)
 

@@ -70,10 +70,13 @@ def url(net: Network, code: str) -> str:
     return f"http://127.0.0.1:{net.ports[code]}{PATH}"
 
 
-async def drive(net: Network, document: Path, version: str, name: str, *command: str) -> None:
+async def drive(
+    net: Network, document: Path, version: str, name: str, *command: str, wsdl: Path | None = None
+) -> None:
     message_type = f"{name}-{version.replace('.', '')}"
     urls = (url(net, "E1"), url(net, "E2"))
-    said = await run(*command, *urls, version, "app", API_PASSWORD, message_type, str(document))
+    arguments = (*urls, version, "app", API_PASSWORD, message_type, str(document))
+    said = await run(*command, *arguments, *([] if wsdl is None else [str(wsdl)]))
     told = json.loads(said.splitlines()[-1])
     # An endpoint answers with an attachment only if it was asked with MTOM.
     assert told.pop("attachments", "0") == ("1" if version.endswith("mtom") else "0")
@@ -103,6 +106,16 @@ async def drive(net: Network, document: Path, version: str, name: str, *command:
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 async def test_zeep(net: Network, document: Path, version: str) -> None:
     await drive(net, document, version, "ZEEP", sys.executable, str(HERE / "soap_client.py"))
+
+
+@pytest.mark.req("503-9.2-i")
+async def test_an_application_that_was_built_for_the_first_release(
+    net: Network, document: Path
+) -> None:
+    # As the web service was described when it was first released; the file never changes.
+    first = HERE / "application_v2/MadesEndpointV2.wsdl"
+    client = (sys.executable, str(HERE / "soap_client.py"))
+    await drive(net, document, "1.2", "FIRST", *client, wsdl=first)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is missing")

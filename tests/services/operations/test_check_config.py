@@ -58,6 +58,22 @@ def test_a_port_that_is_taken_is_a_warning_and_one_port_for_two_a_mistake(file):
         check(file)
 
 
+@pytest.mark.req("503-10-i", component="endpoint")
+@pytest.mark.req("503-10-i", component="broker")
+def test_an_address_in_numbers_is_doubted_and_a_name_is_not(tmp_path):
+    plan = NetworkPlan(
+        (Party("E1", "One", direct=True),), host="grid.example", ports=ports_from(_room())
+    )
+    files = write_network(tmp_path / "network", plan, SystemClock().now())
+    for placed in (files.broker, files.endpoints[0]):
+        good = placed.configuration.read_text()
+        assert not [w for w in check(placed.configuration).warnings if "IP address" in w]
+        assert "amqps://grid.example" in good
+        placed.configuration.write_text(good.replace("amqps://grid.example", "amqps://192.0.2.1"))
+        (warning,) = [w for w in check(placed.configuration).warnings if "IP address" in w]
+        assert "192.0.2.1" in warning
+
+
 def test_a_root_that_has_expired_is_refused_and_one_that_ends_is_doubted(file, tmp_path):
     now = datetime.now(UTC)
     for name, age in (("old", 400), ("ending", 360)):

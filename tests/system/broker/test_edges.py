@@ -375,6 +375,7 @@ class Traffic:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.req("503-10-e", component="broker")
 async def test_nothing_is_lost_while_edges_are_killed_under_load(edges: Edges, soak: Soak) -> None:
     count, kills = soak.scale(10_000), max(2, soak.scale(20))
     chance = random.Random(soak.seed)
