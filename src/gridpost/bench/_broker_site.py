@@ -194,6 +194,7 @@ def running(file: Path) -> Iterator[Running]:
         env={k: v for k, v in os.environ.items() if not k.startswith("GRIDPOST_")},
     )
     assert process.stderr is not None
+    drain: subprocess.Popen[bytes] | None = None
     try:
         for line in process.stderr:
             said = json.loads(line) if line.startswith(b"{") else {}
@@ -209,7 +210,8 @@ def running(file: Path) -> Iterator[Running]:
         process.send_signal(signal.SIGTERM)
         process.wait()
         process.stderr.close()
-        drain.wait()
+        if drain is not None:
+            drain.wait()
 
 
 async def _preload(store: SqliteQueueStore, count: int) -> None:
