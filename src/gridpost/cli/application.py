@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
@@ -98,7 +97,3 @@ def _connect(
         return Endpoint(url, user=user, password=password, certificate=certificate, key=key, ca=ca)
     except OSError as error:
         raise Refusal(Rule.USAGE, f"the certificates cannot be used: {error}") from None
-
-
-def say(result: dict[str, Any], text: str, as_json: bool) -> None:
-    typer.echo(json.dumps(result) if as_json else text)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gridpost.cli import component
+from gridpost.cli.output import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker of IEC 62325-503.")
 
@@ -83,7 +84,7 @@ def certificates(config: Config, as_json: component.Json = False) -> None:
         }
         for c in ring.certificates()
     ]
-    component.show({"certificates": rows}, component.CERTIFICATE_COLUMNS, rows, as_json)
+    show({"certificates": rows}, component.CERTIFICATE_COLUMNS, rows, as_json)
 
 
 @app.command()
@@ -100,7 +101,7 @@ def queues(config: Config, as_json: component.Json = False) -> None:
         "consumers",
         "oldest",
     ]
-    component.show({"queues": rows}, columns, rows, as_json)
+    show({"queues": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -117,7 +118,7 @@ def connections(config: Config, as_json: component.Json = False) -> None:
         "undecided_octets",
         "until",
     ]
-    component.show({"connections": rows}, columns, rows, as_json)
+    show({"connections": rows}, columns, rows, as_json)
 
 
 @app.command()

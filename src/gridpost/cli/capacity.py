@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gridpost.cli import capacity_operators
-from gridpost.cli.capacity_output import Config, Json, instant, show, tell
+from gridpost.cli.capacity_output import Config, Json, instant, tell
+from gridpost.cli.output import show
 
 if TYPE_CHECKING:
     from gridpost.capacity import CapacityClient

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gridpost.cli.capacity_output import Config, Json, instant, show, tell
+from gridpost.cli.capacity_output import Config, Json, instant, tell
+from gridpost.cli.output import show
 
 app = typer.Typer()
 

@@ -31,16 +31,3 @@ def tell(result: dict[str, Any], as_json: bool) -> None:
     for name, value in result.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
         typer.echo(f"{name.replace('_', ' ')}: {text}")
-
-
-def show(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
-    Console(highlight=False, markup=False).print(table)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
+
+from gridpost.cli.output import say
 
 BUNDLE_PASSWORD = "GRIDPOST_BUNDLE_PASSWORD"
 
@@ -41,11 +42,12 @@ def bundle_password() -> str:
 
 
 def say_enrolled(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
+    """A rejection is a refusal of the directory: exit code 1."""
     reason = f": {result['reason']}" if result["reason"] else ""
-    typer.echo(f"registration {result['registration'] or '(not sent)'} {result['state']}{reason}")
+    text = f"registration {result['registration'] or '(not sent)'} {result['state']}{reason}"
+    say(result, text, as_json)
+    if result["state"] == "REJECTED":
+        raise typer.Exit(1)
 
 
 def ask(
@@ -70,17 +72,3 @@ def ask(
             f"the {component} does not answer at {url}: is it running?",
             str(error),
         ) from None
-
-
-def show(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
-    """The result as it is, or its rows as a table."""
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
-    Console(highlight=False, markup=False).print(table)

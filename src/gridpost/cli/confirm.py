@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -23,4 +24,4 @@ def confirm(
 ) -> None:
     """Confirm a received message: its sender is told RECEIVED."""
     endpoint.confirm(message_id)
-    shared.say({"messageID": message_id}, f"{message_id} is confirmed.", as_json)
+    say({"messageID": message_id}, f"{message_id} is confirmed.", as_json)

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gridpost.cli.output import say, show
+
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="A component-directory of IEC 62325-503."
 )
@@ -61,7 +63,7 @@ def init(
         if len(found) != 1:
             raise Refusal(Rule.USAGE, f"{certificate} must hold one certificate")
         installed = keys.install_authority(found[0], SystemClock().now())
-        _say(
+        say(
             {"installed": installed.certificate_id, "not_after": installed.not_after.isoformat()},
             f"INTEGRATED CA installed, valid until {installed.not_after:%Y-%m-%d}.",
             as_json,
@@ -72,7 +74,7 @@ def init(
             Rule.USAGE, "there is an INTEGRATED CA already: use --renew to ask for another one"
         )
     file = keys.request()
-    _say(
+    say(
         {"request": str(file)},
         f"{file} goes to the ROOT CA: gridpost ca sign ROOT {file} --out CERTIFICATE\n"
         f"Then: gridpost directory init --config {config} --import CERTIFICATE",
@@ -102,7 +104,7 @@ def token(
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(made + "\n")
         shown = f"token written to {out}"
-    _say(
+    say(
         result,
         f'{shown}\nfor the configuration:\n[administration.tokens]\n{json.dumps(name)} = "{hashed}"',
         as_json,
@@ -132,13 +134,8 @@ def registrations(
     """List registrations, newest first."""
     query = f"?status={status}" if status else ""
     result = _call(config, token_file, "GET", f"/registrations{query}")
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    _table(
-        ["id", "code", "status", "extension", "organization", "submitted_at", "reason"],
-        result["registrations"],
-    )
+    columns = ["id", "code", "status", "extension", "organization", "submitted_at", "reason"]
+    show(result, columns, result["registrations"], as_json)
 
 
 @app.command()
@@ -150,7 +147,7 @@ def approve(
 ) -> None:
     """Approve a registration: its certificates are issued and its entry is published."""
     result = _call(config, token_file, "POST", f"/registrations/{_part(registration)}/approve")
-    _say(result, f"{result['code']} is registered.", as_json)
+    say(result, f"{result['code']} is registered.", as_json)
 
 
 @app.command()
@@ -164,7 +161,7 @@ def reject(
     """Reject a registration; the component is told the reason."""
     path = f"/registrations/{_part(registration)}/reject"
     result = _call(config, token_file, "POST", path, {"reason": reason})
-    _say(result, f"The registration of {result['code']} is rejected.", as_json)
+    say(result, f"The registration of {result['code']} is rejected.", as_json)
 
 
 @app.command()
@@ -192,7 +189,7 @@ def invite(
     if not given:
         result["password"] = password
     text = f"{out} lets {code} register until {result['expires_at']}."
-    _say(result, text if given else f"{text}\npassword: {password}", as_json)
+    say(result, text if given else f"{text}\npassword: {password}", as_json)
 
 
 @app.command()
@@ -206,7 +203,7 @@ def revoke(
     """Revoke a component, for security reasons only: it is out of the system at once."""
     path = f"/components/{_part(code)}/revoke"
     result = _call(config, token_file, "POST", path, {"reason": reason})
-    _say(result, f"{code} is revoked.", as_json)
+    say(result, f"{code} is revoked.", as_json)
 
 
 @app.command()
@@ -217,11 +214,8 @@ def components(
 ) -> None:
     """List the components of all subsystems."""
     result = _call(config, token_file, "GET", "/components")
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
     columns = ["code", "type", "component_directory", "organization", "modified"]
-    _table(columns, result["components"])
+    show(result, columns, result["components"], as_json)
 
 
 @app.command()
@@ -234,7 +228,7 @@ def export(
     """Write the whole content as a `components` document of 503 cl. 7.8.3."""
     data = _request(config, token_file, "GET", "/export")
     out.write_bytes(data)
-    _say({"file": str(out), "bytes": len(data)}, f"{out} written.", as_json)
+    say({"file": str(out), "bytes": len(data)}, f"{out} written.", as_json)
 
 
 def _call(
@@ -267,17 +261,3 @@ def _part(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="")
-
-
-def _say(result: dict[str, Any], text: str, as_json: bool) -> None:
-    typer.echo(json.dumps(result) if as_json else text)
-
-
-def _table(columns: list[str], rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(str(row.get(column) or "") for column in columns))
-    Console(highlight=False, markup=False).print(table)

@@ -16,6 +16,7 @@ import typer
 
 from gridpost.cli import application as shared
 from gridpost.cli import component
+from gridpost.cli.output import say, show
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint, Hold
@@ -82,7 +83,7 @@ def certificates(config: Config, as_json: component.Json = False) -> None:
     from gridpost.assembly.endpoint import certificates_of
 
     rows = certificates_of(config)
-    component.show({"certificates": rows}, component.CERTIFICATE_COLUMNS, rows, as_json)
+    show({"certificates": rows}, component.CERTIFICATE_COLUMNS, rows, as_json)
 
 
 @app.command()
@@ -93,7 +94,7 @@ def connections(config: Config, as_json: component.Json = False) -> None:
     listener = read_endpoint_configuration(config).operations
     rows = component.ask(listener, "endpoint", "/connections")
     columns = ["peer", "connected", "listening", "under_way", "reason"]
-    component.show({"connections": rows}, columns, rows, as_json)
+    show({"connections": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -106,7 +107,7 @@ def resend(
 ) -> None:
     """Send the document of a FAILED message again, as a new message linked to the old one."""
     new = endpoint.resend(message_id, reason)
-    shared.say({"messageID": new, "resendOf": message_id}, f"sent again as {new}", as_json)
+    say({"messageID": new, "resendOf": message_id}, f"sent again as {new}", as_json)
 
 
 @app.command()
@@ -119,7 +120,7 @@ def cancel(
 ) -> None:
     """Give up an ACCEPTED message that was not transferred yet."""
     endpoint.cancel(message_id, reason)
-    shared.say({"messageID": message_id}, f"{message_id} is cancelled", as_json)
+    say({"messageID": message_id}, f"{message_id} is cancelled", as_json)
 
 
 @app.command()
@@ -133,7 +134,7 @@ def pause(
 ) -> None:
     """Pause sending to and handing over from a partner, of a message-type, or by a channel."""
     hold = endpoint.pause(kind, value, reason)
-    shared.say(_hold(hold), f"{hold.kind} {hold.value} is paused", as_json)
+    say(_hold(hold), f"{hold.kind} {hold.value} is paused", as_json)
 
 
 @app.command()
@@ -147,7 +148,7 @@ def resume(
     """Go on with what was paused."""
     changed = endpoint.resume(kind, value)
     text = f"{kind} {value} goes on" if changed else f"{kind} {value} was not paused"
-    shared.say({"changed": changed}, text, as_json)
+    say({"changed": changed}, text, as_json)
 
 
 @app.command()
@@ -166,7 +167,7 @@ def maintenance(
     on = state == "on"
     changed = endpoint.maintenance(on, reason)
     text = f"maintenance is {state}" + ("" if changed else " already")
-    shared.say({"on": on, "changed": changed}, text, as_json)
+    say({"on": on, "changed": changed}, text, as_json)
 
 
 @app.command()
@@ -177,7 +178,7 @@ def holds(
 ) -> None:
     """Show what is paused, by whom and why."""
     found = [_hold(hold) for hold in endpoint.holds()]
-    component.show({"holds": found}, ["kind", "value", "by", "since", "reason"], found, as_json)
+    show({"holds": found}, ["kind", "value", "by", "since", "reason"], found, as_json)
 
 
 @app.command("held-back")
@@ -196,7 +197,7 @@ def held_back(
         }
         for held in endpoint.held_back()
     ]
-    component.show({"messages": found}, ["messageID", "sender", "type", "reason"], found, as_json)
+    show({"messages": found}, ["messageID", "sender", "type", "reason"], found, as_json)
 
 
 @app.command()
@@ -209,7 +210,7 @@ def release(
 ) -> None:
     """Offer a document that a check held back to the applications after all."""
     endpoint.release(message_id, reason)
-    shared.say({"messageID": message_id}, f"{message_id} is released", as_json)
+    say({"messageID": message_id}, f"{message_id} is released", as_json)
 
 
 @app.command()
@@ -222,7 +223,7 @@ def drop(
 ) -> None:
     """Refuse a document that a check held back; its sender is told FAILED."""
     endpoint.drop(message_id, reason)
-    shared.say({"messageID": message_id}, f"{message_id} is dropped", as_json)
+    say({"messageID": message_id}, f"{message_id} is dropped", as_json)
 
 
 @app.command()

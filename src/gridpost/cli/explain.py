@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -34,4 +35,4 @@ def explain(
     }
     lines = [f"{found.summary} -> {found.must_act} must act"]
     lines += [f"  {_MARKS[good]} {name}: {text}" for name, good, text in found.steps]
-    shared.say(result, "\n".join(lines), as_json)
+    say(result, "\n".join(lines), as_json)

@@ -6,11 +6,12 @@ listener, so that it takes effect at once and is journalled with a name.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from gridpost.cli.output import say, show
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A node of MADES 1.1.")
 
@@ -45,7 +46,7 @@ def init(
     keys = DirectoryKeys(read_node_configuration(config))
     if certificate is None:
         file = keys.request()
-        _tell(
+        say(
             {"request": str(file)},
             f"{file} goes to the ROOT CA: gridpost ca sign ROOT {file} --out CERTIFICATE\n"
             f"Then: gridpost node init --config {config} --import CERTIFICATE",
@@ -56,7 +57,7 @@ def init(
     if len(found) != 1:
         raise Refusal(Rule.USAGE, f"{certificate} must hold one certificate")
     installed = keys.install_authority(found[0], SystemClock().now())
-    _tell(
+    say(
         {"installed": installed.certificate_id, "not_after": installed.not_after.isoformat()},
         f"INTEGRATED CA installed, valid until {installed.not_after:%Y-%m-%d}.",
         as_json,
@@ -107,7 +108,7 @@ def register(
     }
     result = _ask(config, "/register", form | _by(by))
     _write_papers(config, keys, made, result)
-    _tell(result, f"{code} is registered.", as_json)
+    say(result, f"{code} is registered.", as_json)
 
 
 @app.command()
@@ -129,7 +130,7 @@ def renew(
     made, form = _papers(keys, given, (kind,) if kind else KINDS)
     result = _ask(config, "/renew", form | {"code": code} | _by(by))
     _write_papers(config, keys, made, result)
-    _tell(result, f"{code} has new certificates.", as_json)
+    say(result, f"{code} has new certificates.", as_json)
 
 
 @app.command()
@@ -144,14 +145,14 @@ def revoke(
     """Revoke one certificate of a registered endpoint, for security reasons only."""
     form = {"code": code, "certificate_id": certificate, "reason": reason}
     result = _ask(config, "/revoke", form | _by(by))
-    _tell(result, f"{certificate} of {code} is revoked.", as_json)
+    say(result, f"{certificate} of {code} is revoked.", as_json)
 
 
 @app.command()
 def remove(code: Code, config: Config, reason: Reason, by: By = "", as_json: Json = False) -> None:
     """Remove a registered endpoint from the directory."""
     result = _ask(config, "/remove", {"code": code, "reason": reason} | _by(by))
-    _tell(result, f"{code} is removed.", as_json)
+    say(result, f"{code} is removed.", as_json)
 
 
 @app.command()
@@ -159,7 +160,7 @@ def components(config: Config, as_json: Json = False) -> None:
     """List the components of the whole network, as far as this node knows it."""
     rows = _ask(config, "/components", None)
     columns = ["code", "type", "node", "organization", "mversion"]
-    _table({"components": rows}, columns, rows, as_json)
+    show({"components": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -179,7 +180,7 @@ def nodes(
         _ask(config, "/import-nodes", {"file": _read(file)} | _by(by))
     rows = _ask(config, "/synchronise" if synchronise else "/nodes", {})
     columns = ["code", "mversion", "dversion", "last_success", "problem"]
-    _table({"nodes": rows}, columns, rows, as_json)
+    show({"nodes": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -191,7 +192,7 @@ def messages(
     """List the messages in the box of the node, oldest first."""
     rows = _ask(config, "/messages", {"after": after})
     columns = ["number", "message_id", "sender", "receiver", "business_type", "state", "size"]
-    _table({"messages": rows}, columns, rows, as_json)
+    show({"messages": rows}, columns, rows, as_json)
 
 
 @app.command()
@@ -206,7 +207,7 @@ def archive(
 
     seconds = duration(older_than).total_seconds()
     result = _ask(config, "/archive", {"older_than_seconds": seconds} | _by(by))
-    _tell(result, f"{result['messages']} messages archived. {result['file']}", as_json)
+    say(result, f"{result['messages']} messages archived. {result['file']}", as_json)
 
 
 # ---------------------------------------------------------------- keys and papers
@@ -284,20 +285,3 @@ def _by(name: str) -> dict[str, str]:
     from getpass import getuser
 
     return {"by": name or getuser()}
-
-
-def _tell(result: dict[str, Any], text: str, as_json: bool) -> None:
-    typer.echo(json.dumps(result) if as_json else text)
-
-
-def _table(result: object, columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*("" if row.get(c) is None else str(row[c]) for c in columns))
-    Console(highlight=False, markup=False).print(table)

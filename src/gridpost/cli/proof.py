@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -30,7 +31,7 @@ def export(
     """Write document, signatures, certificates and directory entries into one file."""
     data = endpoint.proof(message_id, side)
     out.write_bytes(data)
-    shared.say({"file": str(out), "bytes": len(data)}, f"{out} written.", as_json)
+    say({"file": str(out), "bytes": len(data)}, f"{out} written.", as_json)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -33,7 +34,7 @@ def receive(
     """Receive the first waiting document; the same one comes again until it is confirmed."""
     found = endpoint.receive(message_type)
     if found is None:
-        shared.say({"message": None, "remaining": 0}, f"No {message_type} is waiting.", as_json)
+        say({"message": None, "remaining": 0}, f"No {message_type} is waiting.", as_json)
         return
     content = found.content or b""
     result = {"message": found.message.raw, "remaining": found.remaining}
@@ -53,6 +54,6 @@ def receive(
         f"{', confirmed' if confirm else ''}; {found.remaining} more"
     )
     if as_json:
-        shared.say(result, text, as_json)
+        say(result, text, as_json)
     else:
         typer.echo(text, err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -61,4 +62,4 @@ def send(
             sender_application=sender_application,
             key=idempotency_key or None,
         )
-    shared.say({"messageID": message_id}, message_id, as_json)
+    say({"messageID": message_id}, message_id, as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import say
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -28,4 +29,4 @@ def status(
         f"{found.status or found.state} since {found.changed_at:%Y-%m-%d %H:%M:%S} UTC "
         f"({found.state}, {found.route})"
     )
-    shared.say(found.raw, text, as_json)
+    say(found.raw, text, as_json)

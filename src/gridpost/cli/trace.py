@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gridpost.cli import application as shared
+from gridpost.cli.output import show
 
 if TYPE_CHECKING:
     from gridpost.client import Endpoint
@@ -23,27 +24,16 @@ def trace(
     as_json: shared.Json = False,
 ) -> None:
     """Show the trace of a message."""
-    from rich.console import Console
-    from rich.table import Table
-
     lines = endpoint.trace(message_id, side)
-    result = {
-        "messageID": message_id,
-        "trace": [
-            {
-                "at": line.at.isoformat(),
-                "event": line.event,
-                "state": line.state,
-                "moved": line.moved,
-                "detail": line.detail,
-            }
-            for line in lines
-        ],
-    }
-    if as_json:
-        shared.say(result, "", as_json)
-        return
-    table = Table("at", "event", "state", "detail")
-    for line in lines:
-        table.add_row(line.at.isoformat(), line.event, line.state, line.detail)
-    Console(highlight=False, markup=False).print(table)
+    rows = [
+        {
+            "at": line.at.isoformat(),
+            "event": line.event,
+            "state": line.state,
+            "moved": line.moved,
+            "detail": line.detail,
+        }
+        for line in lines
+    ]
+    columns = ["at", "event", "state", "detail"]
+    show({"messageID": message_id, "trace": rows}, columns, rows, as_json)
