@@ -14,12 +14,15 @@ from prometheus_client import CollectorRegistry
 from gridpost.assembly.bus_configuration import BusConfiguration
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.amqp091 import Channel, Incoming, Properties, RabbitConnection
+from gridpost.core.journal import JournalRow
 from gridpost.envelope import Sender
 from gridpost.envelope.client import BusClient
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.reference import register_reference
 from gridpost.services.bus.service import BusService
 from gridpost.stores.sqlite.bus import SqliteBusLedger
+from gridpost.stores.sqlite.database import connect_reader
+from gridpost.stores.sqlite.journal import SqliteJournal
 from support.rabbitmq import EDGE, Rabbit
 
 CONTEXT = "TESTING"
@@ -46,6 +49,14 @@ def configuration(rabbit: Rabbit, virtual_host: str, home: Path, **fields: Any) 
         ),
     }
     return BusConfiguration(**{**values, **fields})
+
+
+def journal(home: Path) -> list[JournalRow]:
+    connection = connect_reader(home / "store")
+    try:
+        return [recorded.row for recorded in SqliteJournal(connection).read(0, 100_000)]
+    finally:
+        connection.close()
 
 
 @dataclass

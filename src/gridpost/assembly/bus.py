@@ -19,7 +19,6 @@ from gridpost.assembly.bus_bridge import MadesBridge
 from gridpost.assembly.bus_claims import FolderClaims
 from gridpost.assembly.bus_configuration import BusConfiguration, read_bus_configuration
 from gridpost.assembly.bus_parts import (
-    callback,
     caller,
     forwarder,
     sources,
@@ -86,14 +85,16 @@ async def running_bus(
             security = SoapSecurity(configuration.web.security, clock)
         calls = caller(post, security)
         service = BusService(
-            settings, ledger, clock, BusMetrics(CollectorRegistry()), web=callback(calls)
+            settings, ledger, clock, BusMetrics(CollectorRegistry()), web=calls.call
         )
+        calls.heard = service.heard
         door = WebDoor(service)
         bridge = None
         if configuration.mades is not None:
             bridge = MadesBridge(configuration.mades, service, door)
             stack.push_async_callback(bridge.close)
         service.forwarder = forwarder(configuration, service, calls, bridge)
+        service.post.returned = service.forwarder.returned
 
         def table(name: str) -> TableBox:
             return TableBox(ledger, name)

@@ -13,14 +13,9 @@ import structlog
 
 from gridpost.assembly.bus_links import MadesSection
 from gridpost.client import AsyncEndpoint, Received
-from gridpost.core.envelope import (
-    FaultMessage,
-    RequestMessage,
-    ResponseMessage,
-    correlation_of,
-    specific,
-)
+from gridpost.core.envelope import FaultMessage, ResponseMessage, specific
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.door import WebDoor
 from gridpost.services.bus.service import BusService
 from gridpost.wire.envelope import decode
@@ -88,16 +83,18 @@ class MadesBridge:
 
     async def _reply(self, received: Received) -> None:
         assert received.content is not None
-        message = specific(decode(received.content))
-        if not isinstance(message, ResponseMessage | FaultMessage):
-            raise Refusal(Rule.ENVELOPE_FORM, "only responses come by this message-type")
-        await self._door.take_reply(message, received.content)
+        arrival = Arrival(self._section.context, f"mades:{received.message.sender}")
+        try:
+            message = self._service.processor.read(received.content)
+            if not isinstance(message, ResponseMessage | FaultMessage):
+                raise Refusal(Rule.ENVELOPE_FORM, "only responses come by this message-type")
+        except Refusal as refusal:
+            await self._service.processor.not_taken(refusal, None, received.content, arrival)
+            raise
+        await self._door.take_reply(message, received.content, arrival)
 
     async def _request(self, received: Received) -> None:
         assert received.content is not None
-        message = specific(decode(received.content))
-        if not isinstance(message, RequestMessage):
-            raise Refusal(Rule.ENVELOPE_FORM, "only requests come by this message-type")
         place = f"mades:{received.message.sender}"
         given = await self._door.request(received.content, self._section.context, place)
         if given.body is None:
@@ -106,6 +103,11 @@ class MadesBridge:
             received.message.sender,
             self._section.response_type,
             given.body,
-            ba_message_id=correlation_of(message.header) or str(uuid4()),
+            ba_message_id=_correlation(given.body) or str(uuid4()),
             key=f"bus-response-{received.message.message_id}",
         )
+
+
+def _correlation(answer: bytes) -> str:
+    message = specific(decode(answer))
+    return (isinstance(message, ResponseMessage) and message.header.correlation_id) or ""

@@ -8,7 +8,7 @@ from gridpost.assembly.bus_security import SoapSecurity
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_configuration import is_loopback
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.bus.forwarding import HeaderRule
+from gridpost.services.bus.routing import HeaderRule
 from gridpost.services.operations.passwords import check_hash
 from gridpost.wire.envelope.transform import Xslt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -27,8 +27,9 @@ from gridpost.core.https import TlsCredentials
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.calling import HttpPost, SoapCaller, accepted
 from gridpost.services.bus.door import WebDoor
-from gridpost.services.bus.forwarding import Bridge, Forwarder, HeaderRule, RouteRule, Target
+from gridpost.services.bus.forwarding import Bridge, Forwarder
 from gridpost.services.bus.rest_api import RestApi
+from gridpost.services.bus.routing import HeaderRule, RouteRule, Target
 from gridpost.services.bus.service import BusService
 from gridpost.services.bus.soap_api import Authenticate, SoapApi, SoapSettings, anybody
 from gridpost.services.bus.sources import Source
@@ -60,13 +61,6 @@ def web_post(configuration: BusConfiguration) -> WebPost:
 def caller(post: HttpPost, security: SoapSecurity | None) -> SoapCaller:
     sign = security.sign if security is not None and security.signs else None
     return SoapCaller(post, sign)
-
-
-def callback(calls: SoapCaller) -> Callable[[str, bytes], Awaitable[None]]:
-    async def hand_over(url: str, envelope: bytes) -> None:
-        accepted(await calls.call(url, envelope), url)
-
-    return hand_over
 
 
 def forwarder(

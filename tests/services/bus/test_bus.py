@@ -39,8 +39,7 @@ from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.handlers import Answer, Series
 from gridpost.services.bus.reference import CONTROLS, READINGS
 from gridpost.services.bus.service import BusService
-from gridpost.stores.sqlite.journal import SqliteJournal
-from support.bus_site import CONTEXT, Site, bus_site
+from support.bus_site import CONTEXT, Site, bus_site, journal
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -117,16 +116,6 @@ async def call(site: Site, request: RequestMessage) -> ResponseMessage:
     assert answer.header.verb is Verb.REPLY
     assert answer.header.noun == request.header.noun
     return answer
-
-
-def journal(site: Site) -> list[object]:
-    from gridpost.stores.sqlite.database import connect_reader
-
-    connection = connect_reader(site.home / "store")
-    try:
-        return [recorded.row for recorded in SqliteJournal(connection).read(0, 100_000)]
-    finally:
-        connection.close()
 
 
 @bus("100-Table1-b")
@@ -428,7 +417,7 @@ async def test_one_way_messages_and_events_are_done_and_never_answered(site: Sit
     assert CALLS.count(f"heard {event.header.message_id}") == 1
     assert done.header.message_id in CALLS
     assert await site.count(queue) == 0
-    errors = [r for r in journal(site) if isinstance(r, RefusalRow)]
+    errors = [r for r in journal(site.home) if isinstance(r, RefusalRow)]
     assert any(r.message_id == bad.header.message_id and r.rule == "OBJECT_EXISTS" for r in errors)
 
 
@@ -631,7 +620,7 @@ async def test_listeners_get_what_they_subscribed_to(site: Site) -> None:
 async def test_every_request_is_in_the_journal_and_instances_are_listed(site: Site) -> None:
     request = site.sender.request("create", "Notes", NOTE.format("journal"))
     await call(site, request)
-    envelopes = [r for r in journal(site) if isinstance(r, EnvelopeRow)]
+    envelopes = [r for r in journal(site.home) if isinstance(r, EnvelopeRow)]
     (row,) = [r for r in envelopes if r.message_id == request.header.message_id]
     # Its response and its event too, by their correlation.
     went = [r for r in envelopes if r.correlation_id == request.header.correlation_id]
@@ -644,7 +633,7 @@ async def test_every_request_is_in_the_journal_and_instances_are_listed(site: Si
     unserved = site.sender.request("create", "Nothing", '<n:Nothing xmlns:n="urn:n"/>')
     await site.service.processor.request(encode(unserved), Arrival(CONTEXT, "here", "queue:x"))
     await site.service.processor.request(b"<no", Arrival(CONTEXT, "here", "queue:x"))
-    rows = [r for r in journal(site) if isinstance(r, EnvelopeRow)][-4:]
+    rows = [r for r in journal(site.home) if isinstance(r, EnvelopeRow)][-4:]
     assert [(r.direction, r.message_kind, r.result, r.codes) for r in rows] == [
         ("in", "request", "FAILED", "NOT_HANDLED"),
         ("out", "response", "FAILED", "NOT_HANDLED"),

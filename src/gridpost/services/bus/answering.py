@@ -85,7 +85,9 @@ class Answering:
         self, responses: Iterable[ResponseMessage], posts: Iterable[Outgoing], arrival: Arrival
     ) -> list[EnvelopeRow]:
         return [
-            self._journal.goes(response, post, arrival.context)
+            self._journal.goes(
+                response, post.body, arrival.context, post.address or arrival.destination
+            )
             for response, post in zip(responses, posts, strict=False)
         ]
 

@@ -32,6 +32,8 @@ HttpPost = Callable[
 """URL, body and headers; status, headers and body of the answer. No answer is a Refusal."""
 Secure = Callable[[bytes], bytes]
 """Puts a signature on a SOAP message."""
+Heard = Callable[[str, bytes], Awaitable[None]]
+"""Is told every envelope that is answered, with the address that answered it."""
 _NO_ANSWER = (408, 425, 429, 502, 503, 504)
 _LIMITS = EnvelopeLimits(0, 64 * 1024 * 1024)
 
@@ -42,6 +44,7 @@ class SoapCaller:
     def __init__(self, post: HttpPost, secure: Secure | None = None) -> None:
         self._post = post
         self._secure = secure
+        self.heard: Heard | None = None
 
     async def call(
         self, url: str, envelope: bytes, headers: Mapping[str, str] | None = None
@@ -64,7 +67,10 @@ class SoapCaller:
             return None
         if status not in (200, 400, 500):
             raise Refusal(Rule.WEB_REFUSED, f"{clip(url)} answered {status}")
-        return _answer(answer, url)
+        found = _answer(answer, url)
+        if self.heard is not None:
+            await self.heard(url, found)
+        return found
 
 
 def operation_of(message: AnyMessage) -> str:

@@ -15,12 +15,14 @@ from gridpost.core.envelope import (
     Payload,
     Reply,
     RequestMessage,
+    ResponseMessage,
     Result,
     Verb,
+    specific,
 )
 from gridpost.core.envelope_exchange import complete, in_series
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.wire.envelope import Fragment, xml_payload
+from gridpost.wire.envelope import Fragment, decode, encode, xml_payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +130,16 @@ def joined(found: list[Answer]) -> list[Answer]:
     ]
     payload = Payload(content=tuple(content)) if content else None
     return [Answer(complete(ids, errors), payload)]
+
+
+def as_one(answers: list[bytes]) -> bytes:
+    """A series, for a client that has room for one answer; a single one stays as it came."""
+    if len(answers) == 1:
+        return answers[0]
+    found = [specific(decode(answer)) for answer in answers]
+    last = found[-1]
+    if not isinstance(last, ResponseMessage):
+        return answers[-1]
+    parts = [Answer(one.reply, one.payload) for one in found if isinstance(one, ResponseMessage)]
+    (whole,) = joined(parts)
+    return encode(replace(last, reply=whole.reply, payload=whole.payload))

@@ -17,6 +17,7 @@ from gridpost.core.envelope import RequestMessage
 from gridpost.core.envelope_exchange import AddressKind, ReplyAddress
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.calling import accepted
 from gridpost.services.bus.processing import AnyPost
 from gridpost.services.bus.settings import BusSettings
 from gridpost.services.bus.subscribers import Claims
@@ -27,8 +28,10 @@ CONTENT_TYPE = "application/xml"
 CLAIM = "x-claim"
 _BATCH = 500
 _RETRY_SECONDS = 1.0
-WebCall = Callable[[str, bytes], Awaitable[None]]
-"""Hands an envelope to a web service and returns when it was taken; anything else is a Refusal."""
+WebCall = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Hands an envelope to a web service; its answer, or None: taken without a word."""
+Returned = Callable[[Outgoing, bytes | None, str], Awaitable[None]]
+"""Told what a web service said to a request, or why nobody took it."""
 
 
 class Post:
@@ -43,6 +46,7 @@ class Post:
         self.claims: Claims | None = None
         self.channel: Channel | None = None
         """None: there is no broker."""
+        self.returned: Returned | None = None
         self._web = web
         self._calls: set[asyncio.Task[None]] = set()
         self._take_over = True
@@ -109,7 +113,7 @@ class Post:
         except Refusal as refusal:
             if refusal.rule is not Rule.AMQP091_UNROUTED:
                 raise
-            await self._undeliverable(outgoing, refusal.message)
+            await self.bury(outgoing, refusal.message)
 
     def _call_back(self, post: AnyPost) -> None:
         """61968-100 cl. 4.6: complete only when the client has replied; until then it stays stored."""
@@ -124,33 +128,39 @@ class Post:
     async def _called_back(self, post: AnyPost) -> None:
         outgoing = _outgoing(post)
         try:
-            reason = await self._try_web(outgoing)
+            answer, reason = await self._try_web(outgoing)
             if reason:
-                await self._undeliverable(outgoing, reason)
+                await self.bury(outgoing, reason)
+            if not outgoing.reply and self.returned is not None:
+                await self.returned(outgoing, answer, reason)
             if isinstance(post, Posted):
                 self._sent.put_nowait(post.sequence)
         except Refusal as refusal:
             # It is stored, and goes out when a broker or a process is back.
+            self._take_over = True
             log.warning("a callback waits", address=outgoing.address, reason=refusal.message)
         finally:
             if isinstance(post, Posted):
                 self._under_way.discard(post.sequence)
 
-    async def _try_web(self, outgoing: Outgoing) -> str:
-        """Why it was not taken, after every attempt; empty: it was."""
+    async def _try_web(self, outgoing: Outgoing) -> tuple[bytes | None, str]:
+        """What was said, and why it was not taken, after every attempt; empty: it was."""
         if self._web is None:
-            return "no web services are called by this bus"
+            return None, "no web services are called by this bus"
         for pause in (0.0, *self.settings.retries):
             await asyncio.sleep(pause)
             try:
-                await self._web(outgoing.address, outgoing.body)
-                return ""
+                answer = await self._web(outgoing.address, outgoing.body)
+                if outgoing.reply:
+                    # A request may be answered by FAILED; a reply is taken, or it is not.
+                    accepted(answer, outgoing.address)
+                return answer, ""
             except Refusal as refusal:
                 reason = refusal.message
                 log.info("a callback failed", address=outgoing.address, reason=reason)
                 if not refusal.retryable:
-                    return reason
-        return reason
+                    return None, reason
+        return None, reason
 
     async def put(self, body: bytes, properties: Properties, queue: str) -> None:
         """To a queue by its name; a large body is left with the claims, where there are any."""
@@ -172,8 +182,11 @@ class Post:
             timestamp=self.clock.now(),
             expiration=sla.within,
         )
-        name = self.settings.names.destination(context, header.verb, header.noun)
-        await self.put(body, properties, name)
+        await self.put(body, properties, self.queue_of(message, context))
+
+    def queue_of(self, message: RequestMessage, context: str) -> str:
+        header = message.header
+        return self.settings.names.destination(context, header.verb, header.noun)
 
     def _open(self) -> Channel:
         if self.channel is None:
@@ -186,9 +199,9 @@ class Post:
                 return self.settings.names.exchange(context)
         raise Refusal(Rule.ENVELOPE_CONTEXT, f"the topic '{topic}' is in no context of this bus")
 
-    async def _undeliverable(self, outgoing: Outgoing, reason: str) -> None:
+    async def bury(self, outgoing: Outgoing, reason: str) -> None:
         """A reply to nobody: kept with the dead letters, never lost and never tried for ever."""
-        log.warning("nobody takes a reply", address=outgoing.address, reason=reason)
+        log.warning("nobody takes an envelope", address=outgoing.address, reason=reason)
         channel = self._open()
         dead = self.settings.names.dead_letters(sorted(self.settings.contexts)[0])
         properties = Properties(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -70,8 +70,8 @@ class Processor:
         self._handlers = handlers
         self._ledger = ledger
         self._clock = clock
-        self._journal = EnvelopeJournal(settings, clock)
-        self.answering = Answering(settings, clock, self._journal)
+        self.journal = EnvelopeJournal(settings, ledger, clock)
+        self.answering = Answering(settings, clock, self.journal)
 
     def read(self, body: bytes) -> RequestMessage | ResponseMessage | EventMessage | FaultMessage:
         if len(body) > self._settings.max_bytes:
@@ -92,13 +92,16 @@ class Processor:
             # Not even the header counts: a fault, and the message is kept for the operator.
             told = fault(refusal)
             post = Outgoing(arrival.reply_to, encode(told), correlation_id=arrival.correlation)
-            rows = [
-                self._journal.came(
+            place = arrival.reply_to or arrival.destination
+            await self.journal.refused(
+                refusal,
+                arrival.destination,
+                "",
+                self.journal.came(
                     None, body, arrival.context, arrival.destination, refusal=refusal
                 ),
-                self._journal.goes(told, post, arrival.context),
-            ]
-            await self._note(refusal, arrival, rows=rows)
+                self.journal.goes(told, post.body, arrival.context, place),
+            )
             return Treated((post,) if arrival.reply_to else (), refusal, post.body)
         try:
             return await self._serve(message, body, arrival, begun)
@@ -119,7 +122,7 @@ class Processor:
     ) -> Treated:
         header = message.header
         rows = [
-            self._journal.came(
+            self.journal.came(
                 message,
                 body,
                 arrival.context,
@@ -130,12 +133,12 @@ class Processor:
             )
         ]
         if refusal.rule is Rule.REQUEST_EXPIRED or header.one_way:
-            await self._note(refusal, arrival, header.message_id or "", rows)
+            await self.journal.refused(refusal, arrival.destination, header.message_id or "", *rows)
             return Treated(dead=refusal)
         response = self.answering.response(header, Answer(failed(error_of(refusal))))
         posts = self.answering.posts(header, arrival, [response])
         rows += self.answering.went([response], posts, arrival)
-        await self._note(refusal, arrival, header.message_id or "", rows)
+        await self.journal.refused(refusal, arrival.destination, header.message_id or "", *rows)
         return Treated(tuple(posts), None, posts[-1].body if posts else encode(response))
 
     async def _serve(
@@ -150,7 +153,7 @@ class Processor:
         if header.context is None:
             request = replace(request, header=replace(header, context=arrival.context))
         sla = self._settings.sla(header.verb, header.noun)
-        keys = _keys(header)
+        keys = keys_of(header)
         digest = hashlib.sha256(body).digest()
 
         def work(unit: BusUnit) -> Treated:
@@ -161,6 +164,8 @@ class Processor:
                         Rule.ENVELOPE_REPLAY,
                         "another message came with this MessageID or nonce before",
                     )
+                took = timedelta(seconds=time.monotonic() - begun)
+                self._note_again(unit, request, body, arrival, known.posted, took)
                 return self._again(known.posted)
             if arrival.deadline is not None and time.monotonic() > arrival.deadline:
                 raise Refusal(Rule.REQUEST_EXPIRED, "the request waited longer than it may take")
@@ -172,7 +177,7 @@ class Processor:
                 [] if header.one_way else self.answering.posts(request.header, arrival, responses)
             )
             unit.record(
-                self._journal.came(
+                self.journal.came(
                     request,
                     body,
                     arrival.context,
@@ -187,7 +192,9 @@ class Processor:
                     unit.record(row)
             if event is not None:
                 posts.append(self.answering.event_post(event, arrival.context))
-                unit.record(self._journal.goes(event, posts[-1], arrival.context))
+                unit.record(
+                    self.journal.goes(event, posts[-1].body, arrival.context, posts[-1].address)
+                )
             for error in (e for answer in found for e in answer.reply.real_errors):
                 if header.one_way:
                     # 61968-100 cl. 4.5: nobody else is told, so it is kept here.
@@ -203,19 +210,15 @@ class Processor:
 
         return await self._ledger.run(work, sla.within.total_seconds())
 
-    def admit(self, message: RequestMessage, context: str) -> ResponseMessage | None:
-        """Of a request that is done later: the refusal that can be given at once, if there is one."""
-        try:
-            self._settings.guard.check(message.header, destination=context, now=self._clock.now())
-            if message.header.reply_address and not message.header.one_way:
-                ReplyAddress.parse(message.header.reply_address)
-            self._handler(message)
-            check_content(self._settings, message.header, message.payload)
-        except Refusal as refusal:
-            return self.answering.response(message.header, Answer(failed(error_of(refusal))))
-        return None
+    def admit(self, message: RequestMessage, context: str) -> None:
+        """Of a request that is done later: what can be refused at once."""
+        self._settings.guard.check(message.header, destination=context, now=self._clock.now())
+        if message.header.reply_address and not message.header.one_way:
+            ReplyAddress.parse(message.header.reply_address)
+        self._handler(message)
+        check_content(self._settings, message.header, message.payload)
 
-    def acknowledgement(self, body: bytes, arrival: Arrival) -> Outgoing | None:
+    async def acknowledgement(self, body: bytes, arrival: Arrival) -> Outgoing | None:
         """61968-100 cl. 5.2.5: at once, when the reply itself comes later; None: no such request."""
         if not arrival.reply_to or b"AsyncReplyFlag" not in body:
             return None
@@ -227,7 +230,27 @@ class Processor:
             return None
         if message.header.one_way or message.header.reply_address == arrival.reply_to:
             return None
-        return self.answering.post(arrival.reply_to, self.answering.in_progress(message), arrival)
+        said = self.answering.in_progress(message)
+        post = self.answering.post(arrival.reply_to, said, arrival)
+        await self.journal.note(
+            self.journal.goes(said, post.body, arrival.context, arrival.reply_to)
+        )
+        return post
+
+    def _note_again(
+        self,
+        unit: BusUnit,
+        message: Known,
+        body: bytes,
+        arrival: Arrival,
+        posted: Iterable[Posted] = (),
+        took: timedelta | None = None,
+    ) -> None:
+        place = arrival.destination
+        unit.record(self.journal.again(message, body, arrival.context, place, took))
+        for outgoing in (post.outgoing for post in posted):
+            said, to = self.read(outgoing.body), outgoing.address or place
+            unit.record(self.journal.goes(said, outgoing.body, arrival.context, to))
 
     def _again(self, posted: Iterable[Posted]) -> Treated:
         found = tuple(posted)
@@ -293,9 +316,11 @@ class Processor:
             self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
             listener = self._handlers.events.get((header.verb, header.noun))
             if listener is None:
-                return Treated()
+                raise Refusal(
+                    Rule.NOT_HANDLED, f"nobody listens to '{header.verb} {clip(header.noun)}' here"
+                )
             check_content(self._settings, header, message.payload)
-            event, digest, keys = message, hashlib.sha256(body).digest(), _keys(header)
+            event, digest, keys = message, hashlib.sha256(body).digest(), keys_of(header)
 
             def work(unit: BusUnit) -> None:
                 known = unit.handled(header.source or "", keys)
@@ -304,9 +329,10 @@ class Processor:
                         raise Refusal(
                             Rule.ENVELOPE_REPLAY, "another event came with this id before"
                         )
+                    self._note_again(unit, event, body, arrival)
                     return
                 listener(event, unit)
-                unit.record(self._journal.came(event, body, arrival.context, arrival.destination))
+                unit.record(self.journal.came(event, body, arrival.context, arrival.destination))
                 unit.remember(header.source or "", keys, digest, [], self._clock.now())
 
             sla = self._settings.sla(header.verb, header.noun)
@@ -314,11 +340,11 @@ class Processor:
         except Refusal as refusal:
             if refusal.rule is Rule.BUSY:
                 raise
-            return await self._not_heard(refusal, message, body, arrival)
+            return await self.not_taken(refusal, message, body, arrival)
         except Exception as error:
             broken = Refusal(Rule.INTERNAL, "a listener failed", repr(error))
             log.exception("a listener failed", refusal=broken.id)
-            return await self._not_heard(broken, message, body, arrival)
+            return await self.not_taken(broken, message, body, arrival)
         return Treated()
 
     async def publish(self, body: bytes, arrival: Arrival) -> Treated:
@@ -329,12 +355,14 @@ class Processor:
             if not isinstance(message, EventMessage):
                 raise Refusal(Rule.ENVELOPE_FORM, "only an EventMessage is published here")
         except Refusal as refusal:
-            told = encode(fault(refusal))
-            return replace(await self._not_heard(refusal, message, body, arrival), response=told)
+            told = fault(refusal)
+            treated = await self.not_taken(refusal, message, body, arrival, told)
+            return replace(treated, response=encode(told))
         header = message.header
         event, digest = message, hashlib.sha256(body).digest()
         # Not the keys of an event that comes in: this bus may listen to what it publishes.
-        keys = [f"p:{key}" for key in _keys(header)]
+        keys = [f"p:{key}" for key in keys_of(header)]
+        done = self.answering.response(header, Answer(complete()))
         try:
             self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
             check_content(self._settings, header, message.payload)
@@ -346,65 +374,52 @@ class Processor:
                         raise Refusal(
                             Rule.ENVELOPE_REPLAY, "another event came with this id before"
                         )
+                    self._note_again(unit, event, body, arrival, known.posted)
+                    unit.record(self._told(done, arrival))
                     return known.posted
                 post = replace(self.answering.event_post(event, arrival.context), body=body)
-                unit.record(self._journal.came(event, body, arrival.context, arrival.destination))
-                unit.record(self._journal.goes(event, post, arrival.context))
+                unit.record(self.journal.came(event, body, arrival.context, arrival.destination))
+                unit.record(self.journal.goes(event, body, arrival.context, post.address))
+                unit.record(self._told(done, arrival))
                 return unit.remember(header.source or "", keys, digest, [post], self._clock.now())
 
-            posts = await self._ledger.run(work)
-            response = self.answering.response(header, Answer(complete()))
-            return Treated(posts, None, encode(response))
+            return Treated(await self._ledger.run(work), None, encode(done))
         except Refusal as refusal:
             if refusal.rule is Rule.BUSY:
                 raise
-            await self._not_heard(refusal, message, body, arrival)
             response = self.answering.response(header, Answer(failed(error_of(refusal))))
+            await self.not_taken(refusal, message, body, arrival, response)
             return Treated(response=encode(response))
 
-    async def _not_heard(
-        self, refusal: Refusal, message: Known | None, body: bytes, arrival: Arrival
-    ) -> Treated:
-        row = self._journal.came(
-            message, body, arrival.context, arrival.destination, refusal=refusal
-        )
-        await self._note(refusal, arrival, rows=[row])
-        return Treated(dead=refusal)
+    def _told(self, said: Known, arrival: Arrival) -> EnvelopeRow:
+        """An answer in the exchange itself."""
+        return self.journal.goes(said, encode(said), arrival.context, arrival.destination)
 
-    async def _note(
+    async def not_taken(
         self,
         refusal: Refusal,
+        message: Known | None,
+        body: bytes,
         arrival: Arrival,
-        message_id: str = "",
-        rows: Sequence[EnvelopeRow] = (),
-    ) -> None:
-        log.warning(
-            "refused an envelope",
-            refusal=refusal.id,
-            rule=refusal.rule.name,
-            reason=refusal.message,
-            destination=arrival.destination,
-        )
-        row = RefusalRow(
-            self._clock.now(),
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            arrival.destination,
-            message_id,
-            refusal.rule in (Rule.ENVELOPE_REPLAY, Rule.ENVELOPE_STALE, Rule.ENVELOPE_CONTEXT),
-        )
-
-        def work(unit: BusUnit) -> None:
-            for found in (*rows, row):
-                unit.record(found)
-
-        await self._ledger.run(work)
+        told: Known | None = None,
+    ) -> Treated:
+        """`told`: what is answered in the exchange itself."""
+        place = arrival.destination
+        rows = [self.journal.came(message, body, arrival.context, place, refusal=refusal)]
+        if told is not None:
+            rows.append(self._told(told, arrival))
+        await self.journal.refused(refusal, place, message_id_of(message), *rows)
+        return Treated(dead=refusal)
 
 
-def _keys(header: Header) -> list[str]:
+def message_id_of(message: Known | None) -> str:
+    if message is None or isinstance(message, FaultMessage):
+        return ""
+    return message.header.message_id or ""
+
+
+def keys_of(header: Header) -> list[str]:
+    """What a message is known by when it comes again."""
     keys = []
     if header.message_id:
         keys.append(f"m:{header.message_id}")

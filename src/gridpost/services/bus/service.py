@@ -20,15 +20,22 @@ import structlog
 
 from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
 from gridpost.core.bus import BusLedger, Instance, Outgoing
-from gridpost.core.envelope import EVENT_VERBS, OPERATION_SET_NOUN, RequestMessage, Verb
+from gridpost.core.envelope import (
+    EVENT_VERBS,
+    OPERATION_SET_NOUN,
+    FaultMessage,
+    RequestMessage,
+    Verb,
+)
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.forwarding import Forwarder
 from gridpost.services.bus.handlers import Handler, Handlers, Listener
+from gridpost.services.bus.journalling import Known
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.posting import CLAIM, Post, WebCall
-from gridpost.services.bus.processing import Processor, Treated
+from gridpost.services.bus.processing import Processor, Treated, message_id_of
 from gridpost.services.bus.settings import BusSettings
 from gridpost.services.bus.subscribers import Subscriber
 from gridpost.wire.envelope import amqp10
@@ -132,19 +139,55 @@ class BusService:
         await channel.bind(queue, names.exchange(context), pattern)
 
         def take(incoming: Incoming) -> None:
-            task = asyncio.create_task(self._hand_on(channel, incoming, subscriber))
+            task = asyncio.create_task(self._hand_on(channel, incoming, context, subscriber))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         await channel.consume(queue, take, prefetch=1)
 
-    async def _hand_on(self, channel: Channel, incoming: Incoming, to: Subscriber) -> None:
-        taken = await to.take(_from_amqp10(incoming).body)
+    async def _hand_on(
+        self, channel: Channel, incoming: Incoming, context: str, to: Subscriber
+    ) -> None:
+        body = _from_amqp10(incoming).body
+        refusal = await to.take(body)
+        try:
+            await self._note_delivery(body, context, to, refusal)
+        except Refusal as unwritten:
+            # What is not in the journal was not delivered: once more.
+            log.warning("an event is delivered again", subscriber=to.name, reason=unwritten.message)
+            if not channel.closed:
+                await channel.nack(incoming.tag, requeue=True)
+            return
         if not channel.closed:
-            if taken:
+            if refusal is None:
                 await channel.ack(incoming.tag)
             else:
                 await channel.nack(incoming.tag, requeue=False)
+
+    async def _note_delivery(
+        self, body: bytes, context: str, to: Subscriber, refusal: Refusal | None
+    ) -> None:
+        journal = self.processor.journal
+        message = self._known(body)
+        place = f"subscriber:{to.name}"
+        row = journal.goes(message, body, context, place, refusal=refusal)
+        if refusal is None:
+            await journal.note(row)
+        else:
+            await journal.refused(refusal, place, message_id_of(message), row)
+
+    def _known(self, body: bytes) -> Known | None:
+        try:
+            return self.processor.read(body)
+        except Refusal:
+            return None
+
+    async def heard(self, url: str, answer: bytes) -> None:
+        """What a web service said to this bus."""
+        journal, message = self.processor.journal, self._known(answer)
+        header = None if message is None or isinstance(message, FaultMessage) else message.header
+        context = (header.context if header is not None else None) or ""
+        await journal.note(journal.came(message, answer, context, url))
 
     def _arguments(self, dead: str, verb: str, noun: str) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -196,9 +239,8 @@ class BusService:
             if event:
                 treated = await self.processor.event(incoming.body, arrival)
             else:
-                acknowledgement = self.processor.acknowledgement(incoming.body, arrival)
-                if acknowledgement is not None and not incoming.redelivered:
-                    await self.post.publish([acknowledgement])
+                if not incoming.redelivered:
+                    await self._acknowledge(incoming.body, arrival)
                 treated = await self.processor.request(incoming.body, arrival)
             self._step("committed")
             await self.post.publish(treated.posts)
@@ -212,6 +254,11 @@ class BusService:
                 await channel.nack(incoming.tag, requeue=True)
             return
         self.metrics.treated(event, treated.dead is not None, time.perf_counter() - started)
+
+    async def _acknowledge(self, body: bytes, arrival: Arrival) -> None:
+        acknowledgement = await self.processor.acknowledgement(body, arrival)
+        if acknowledgement is not None:
+            await self.post.publish([acknowledgement])
 
     async def _redeemed(self, incoming: Incoming) -> Incoming:
         if self.post.claims is None:
@@ -230,14 +277,18 @@ class BusService:
             return False
         if not isinstance(message, RequestMessage):
             return False
-        answer = await self.forwarder.queue(message, incoming, context, name)
-        if answer is False:
+        passed = await self.forwarder.queue(message, incoming, context, name)
+        if passed is None:
             return False
         found = incoming.properties
-        if isinstance(answer, bytes) and found.reply_to and not message.header.one_way:
+        if passed.answer is not None:
             correlation = found.correlation_id or found.message_id or ""
-            await self.post.publish([Outgoing(f"queue:{found.reply_to}", answer, "", correlation)])
-        await channel.ack(incoming.tag)
+            post = Outgoing(f"queue:{found.reply_to}", passed.answer, "", correlation)
+            await self.post.publish([post])
+        if passed.dead:
+            await channel.nack(incoming.tag, requeue=False)
+        else:
+            await channel.ack(incoming.tag)
         return True
 
     async def _settle(self, channel: Channel, tag: int, treated: Treated) -> None:

@@ -30,18 +30,20 @@ class Subscriber:
     retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
     treatment: Treatment = field(default_factory=Treatment)
 
-    async def take(self, body: bytes) -> bool:
-        """False after every attempt: the event goes to the dead letters."""
+    async def take(self, body: bytes) -> Refusal | None:
+        """Why it was not taken, after every attempt: the event goes to the dead letters."""
+        last = None
         for pause in (0.0, *self.retries):
             await asyncio.sleep(pause)
             try:
                 await self.deliver(self.treatment(body))
-                return True
+                return None
             except Refusal as refusal:
+                last = refusal
                 log.warning("a subscriber failed", subscriber=self.name, reason=refusal.message)
                 if not refusal.retryable:
-                    return False
-        return False
+                    break
+        return last
 
 
 class Claims(Protocol):
