@@ -153,6 +153,11 @@ class EndpointJournalSection(JournalSection):
     """Message-types whose documents are journalled."""
 
 
+class EndpointLogSection(_Section):
+    messages: bool = True
+    """A log line for each step of each message, with its correlation id."""
+
+
 class EndpointCertificatesSection(CertificatesSection):
     expiry_warning: Period = timedelta(days=30)
 
@@ -229,6 +234,7 @@ class EndpointConfiguration(WatchedConfiguration):
     checks: tuple[CheckSection, ...] = ()
     operations: EndpointOperationsSection = EndpointOperationsSection()
     journal: EndpointJournalSection = EndpointJournalSection()
+    log: EndpointLogSection = EndpointLogSection()
     keys: EndpointKeysSection = EndpointKeysSection()
     store: Literal["sqlite", "postgres"] = "sqlite"
     """postgres: several processes of this endpoint may share the message box."""
@@ -309,6 +315,7 @@ class EndpointConfiguration(WatchedConfiguration):
             priorities={MessageTypePattern(p): n for p, n in self.priorities.items()},
             ordered=patterns_of(self.ordered),
             journalled_content=patterns_of(self.journal.content),
+            log_messages=self.log.messages,
         )
 
     def retention_of(self) -> Retention:

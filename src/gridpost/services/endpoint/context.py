@@ -33,6 +33,8 @@ class EndpointSettings:
     """Message-types that are transferred one after the other to each recipient (503 cl. 5.11)."""
     journalled_content: tuple[MessageTypePattern, ...] = ()
     """Message-types whose documents are journalled; none unless the owner says so."""
+    log_messages: bool = True
+    """A log line for each step of each message."""
 
     def profile(self, peer: str) -> Profile:
         return self.profiles.get(peer, DEFAULT)
