@@ -124,7 +124,7 @@ async def test_empty_tokens_keep_their_underscores_and_no_extension_means_no_dot
 @pytest.mark.req("503-11.2.2-g")
 @pytest.mark.req("503-11.2.2-h")
 @pytest.mark.req("503-T48-a", "503-T48-c", "503-T48-g")
-@pytest.mark.req("503-T49-b", "503-T49-c", "503-T49-e")
+@pytest.mark.req("503-T49-b", "503-T49-e")
 async def test_what_may_not_be_sent_goes_to_out_error_with_the_reason(
     net: Network, e1: Folders, e2: Folders
 ) -> None:

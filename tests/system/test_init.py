@@ -98,7 +98,7 @@ def test_a_network_that_cannot_be_is_refused_and_nothing_is_written(tmp_path, wo
     assert not (tmp_path / "network").exists()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_the_network_runs_by_the_commands_that_its_readme_names(folder, tmp_path):
     """Directory, enrol.sh, broker, endpoints, a document there and its answer back."""
     placed = json.loads((folder / "network.json").read_text())["components"]
@@ -128,7 +128,7 @@ async def test_the_network_runs_by_the_commands_that_its_readme_names(folder, tm
         secret = folder / "NORTH" / "app.password"
         words = ("--url", url, "--user", "app", "--password-file", str(secret))
         async with AsyncEndpoint(url, user="app", password=secret.read_text().strip()) as api:
-            for _ in range(150):
+            for _ in range(600):
                 try:
                     await api.test("WEST@1", "A01")
                     break

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,13 @@ from gridpost.core.refusal import Refusal
 from gridpost.wire.amqp.sections import Header, decode_header, split
 from gridpost.wire.mades import passing
 from gridpost.wire.mades.amqp_message import MAX_TTL, encode
-from gridpost.wire.mades.passing import Passing, passing_header, read_any, read_passing
+from gridpost.wire.mades.passing import (
+    Passing,
+    correlation_of,
+    passing_header,
+    read_any,
+    read_passing,
+)
 from support.builders import NOW, metadata
 
 USUAL = encode(SealedMessage(metadata(), b"body" * 300), None, NOW)
@@ -28,7 +37,8 @@ def _result(read: object, data: bytes) -> object:
         return type(error)
     return (
         found.message_id, found.receiver_code, found.sender_code, found.subject,
-        found.absolute_expiry, found.ttl, found.priority, bytes(found.bare),
+        found.absolute_expiry, found.ttl, found.priority, bytes(found.bare), found.correlation_id,
+        correlation_of(found.bare),
     )  # fmt: skip
 
 
@@ -37,6 +47,19 @@ def test_both_ways_agree_on_what_we_write(kind: InternalType) -> None:
     data = encode(SealedMessage(metadata(kind), b"x" * 10), None, NOW)
     assert _result(read_passing, data) == _result(read_any, data)
     assert not isinstance(_result(read_any, data), type)
+
+
+def test_an_acknowledgement_says_of_which_message_it_speaks_on_both_ways() -> None:
+    spoken = str(uuid4())
+    said = replace(metadata(InternalType.DELIVERY_ACKNOWLEDGEMENT), related_message_id=spoken)
+    data = encode(SealedMessage(said, b"x"), None, NOW)
+    bare = read_passing(data).bare
+    assert read_passing(data).correlation_id == read_any(data).correlation_id == spoken
+    assert correlation_of(bare) == correlation_of(bytes(bare)) == spoken
+    assert correlation_of(read_passing(USUAL).bare) == ""
+    # A list with a length of four octets is unusual, and as good.
+    wide = b"\x00\x53\x73\xd0" + struct.pack(">II", 4 + bare[4] - 1, bare[5]) + bytes(bare[6:])
+    assert correlation_of(wide) == spoken
 
 
 def test_a_usual_message_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:

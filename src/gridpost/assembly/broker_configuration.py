@@ -184,6 +184,11 @@ class JournalSection(_Section):
     retention: Period = timedelta(days=365)
 
 
+class LogSection(_Section):
+    messages: bool = False
+    """A log line for each message that comes in or goes out, with its correlation id."""
+
+
 class KeysSection(_Section):
     passphrase: SecretStr | None = None
     """Better given by the environment than in the file."""
@@ -212,6 +217,7 @@ class BrokerConfiguration(WatchedConfiguration):
     certificates: CertificatesSection = CertificatesSection()
     operations: OperationsSection = OperationsSection()
     journal: JournalSection = JournalSection()
+    log: LogSection = LogSection()
     keys: KeysSection = KeysSection()
     console: ConsoleSection | None = None
     drain: Period = timedelta(seconds=10)
@@ -249,6 +255,7 @@ class BrokerConfiguration(WatchedConfiguration):
             redeliver_at_most=queues.redeliver_at_most,
             transaction_messages=queues.transaction_messages,
             transaction_octets=queues.transaction_octets,
+            log_messages=self.log.messages,
         )
 
     def queue_settings(self) -> QueueSettings:

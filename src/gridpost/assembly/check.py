@@ -33,6 +33,7 @@ from gridpost.assembly.endpoint_configuration import (
 )
 from gridpost.assembly.node_configuration import COMPONENT as NODE
 from gridpost.assembly.node_configuration import read_node_configuration
+from gridpost.assembly.seal_configuration import seal_doubts
 from gridpost.assembly.surroundings import doubts, never_used
 from gridpost.core.channels import Receiving, meet
 from gridpost.core.own_entry import change
@@ -153,6 +154,7 @@ def _endpoint(file: Path) -> Checked:
     urls = [] if configuration.direct is None else list(configuration.direct.urls)
     warnings = [*_addresses(urls), *_unused(configuration)]
     warnings += never_used(configuration.paths_of(), SystemClock().now())
+    warnings += seal_doubts(configuration.seals)
     warnings += _around(configuration)
     if configuration.folders is not None:
         warnings += folder_doubts(configuration.folders)

@@ -39,6 +39,7 @@ from gridpost.assembly.endpoint_channels_configuration import (
 )
 from gridpost.assembly.old_network_configuration import OldNetworkSection
 from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.assembly.seal_configuration import Peer, SealSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.acceptance import DEFAULT_MAXIMUM_DURATION, MaximumDurations
 from gridpost.core.certificate import CertificateKind
@@ -153,6 +154,11 @@ class EndpointJournalSection(JournalSection):
     """Message-types whose documents are journalled."""
 
 
+class EndpointLogSection(_Section):
+    messages: bool = True
+    """A log line for each step of each message, with its correlation id."""
+
+
 class EndpointCertificatesSection(CertificatesSection):
     expiry_warning: Period = timedelta(days=30)
 
@@ -217,6 +223,8 @@ class EndpointConfiguration(WatchedConfiguration):
     priorities: dict[Pattern, int] = Field(default_factory=dict)
     ordered: tuple[Pattern, ...] = ()
     strict_patterns: bool = False
+    seals: dict[Peer, SealSection] = Field(default_factory=dict)
+    """By the code of the peer; `*` counts for all who are not named."""
     max_content: Count = 64 * MIB
     connections: ConnectionsSection = ConnectionsSection()
     synchronisation: SynchronisationSection = SynchronisationSection()
@@ -229,6 +237,7 @@ class EndpointConfiguration(WatchedConfiguration):
     checks: tuple[CheckSection, ...] = ()
     operations: EndpointOperationsSection = EndpointOperationsSection()
     journal: EndpointJournalSection = EndpointJournalSection()
+    log: EndpointLogSection = EndpointLogSection()
     keys: EndpointKeysSection = EndpointKeysSection()
     store: Literal["sqlite", "postgres"] = "sqlite"
     """postgres: several processes of this endpoint may share the message box."""
@@ -309,6 +318,8 @@ class EndpointConfiguration(WatchedConfiguration):
             priorities={MessageTypePattern(p): n for p, n in self.priorities.items()},
             ordered=patterns_of(self.ordered),
             journalled_content=patterns_of(self.journal.content),
+            log_messages=self.log.messages,
+            profiles={peer: section.profile() for peer, section in self.seals.items()},
         )
 
     def retention_of(self) -> Retention:

@@ -52,6 +52,7 @@ from gridpost.services.endpoint.submission import Submission
 from gridpost.services.endpoint.transfer import Transfer
 from gridpost.services.endpoint.upkeep import Upkeep
 from gridpost.services.endpoint.users import Users
+from gridpost.services.operations.message_log import LoggingStore
 
 
 class EndpointCore:
@@ -72,7 +73,7 @@ class EndpointCore:
         self._configuration = configuration
         context = EndpointContext(
             ComponentCode(configuration.code),
-            store,
+            LoggingStore(store, lambda: self.context.settings.log_messages),
             keys,
             clock,
             client.directory,

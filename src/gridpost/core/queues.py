@@ -58,6 +58,8 @@ class Queued:
     """Everything behind the header, as it came; None: ask the store for it (`load`)."""
     failures: int = 0
     """How often its consumer gave it back as failed since it was read; kept in memory only."""
+    correlation_id: str = ""
+    """503 Table 6: the message that an acknowledgement speaks of; kept in memory only."""
 
 
 # ---------------------------------------------------------------- operations

@@ -8,8 +8,14 @@ import pytest
 
 from gridpost.assembly.check import check
 from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.core.delivery import Side, State, Status
+from gridpost.core.message import ENCRYPTION
 from gridpost.core.refusal import Refusal
+from gridpost.services.endpoint.context import EndpointSettings
+from gridpost.services.endpoint.tracking import processor_value
 from gridpost.services.operations.passwords import hash_password
+from gridpost.wire.mades.amqp_message import decode
+from support.post import World
 
 HASH = hash_password("secret")
 HEAD = """component = "endpoint"
@@ -71,6 +77,10 @@ def test_without_a_direct_section_the_endpoint_publishes_no_address(tmp_path: Pa
         ('[connections]\nproxy = "http://proxy:1"\n', "socks5://"),
         ('[retention]\nreceived_ids = "1d"\n', "identifiers"),
         ("[unheard]\nof = 1\n", "unheard"),
+        ('[seals.E2]\nmodes = ["ECB"]\n', "mode of AES-256 'ECB' is not known here; installed are"),
+        ('[seals.E2]\nmodes = ["CBC"]\n', "must be among those received"),
+        ('[seals.E2.send]\nsignature = "MD5"\n', "signature algorithm 'MD5' is not known here"),
+        ('[seals."E 2"]\n', "seals.E 2"),
         (FOLDER + FOLDER, "A* is bound twice"),
         (FOLDER + 'users = ["nobody"]\n', "nobody, who is no user"),
         (FOLDER + 'users = ["app"]\n' + USER + 'receive = ["B*"]\n', "who may not receive it"),
@@ -159,3 +169,54 @@ def test_processes_may_share_the_database_and_a_folder_of_keys(tmp_path: Path) -
     assert configuration.keys_folder() == tmp_path / "k"
     assert configuration.postgres is not None
     assert configuration.postgres.settings().password == "told to nobody"
+
+
+BOTH = '[seals."*"]\nmodes = ["GCM", "CBC"]\n'
+
+
+async def modes(world: World, *ways: tuple[str, str]) -> list[str]:
+    """Which mode a document of each way names, once its recipient has opened it."""
+    found = []
+    for sender, receiver in ways:
+        message_id = await world[sender].send(receiver)
+        before = len(world.post.carried)
+        await world.carry()
+        assert await world[receiver].state(Side.RECEIVED, message_id) is State.WAITING
+        carried = decode(world.post.carried[before].data).message
+        assert carried.metadata.message_id == message_id
+        found.append(processor_value(carried.metadata, ENCRYPTION, "Mode"))
+    return found
+
+
+@pytest.mark.req("503-9.3-b")
+@pytest.mark.req("503-9.3-c")
+async def test_a_new_algorithm_is_received_everywhere_before_one_endpoint_sends_it(
+    tmp_path: Path,
+) -> None:
+    def configured(text: str) -> EndpointSettings:
+        return read_endpoint_configuration(written(tmp_path, PATH + text)).settings()
+
+    world = World(settings=configured(BOTH), codes=("E1", "E2", "E3"))
+    ways = (("E1", "E2"), ("E2", "E1"), ("E3", "E2"))
+    assert await modes(world, *ways) == ["GCM", "GCM", "GCM"]
+    # Switched on by configuration, while the endpoint runs, for one of them.
+    world["E1"].context.settings = configured(BOTH + '[seals."*".send]\nmode = "CBC"\n')
+    assert await modes(world, *ways) == ["CBC", "GCM", "GCM"]
+    # To one peer by its name, to the others as `*` says.
+    named = '[seals.E3]\nmodes = ["GCM", "CBC"]\nsend = { mode = "CBC" }\n'
+    world["E1"].context.settings = configured(BOTH + named)
+    assert await modes(world, ("E1", "E2"), ("E1", "E3")) == ["GCM", "CBC"]
+    # Who has not enabled it refuses it.
+    world["E3"].context.settings = configured("")
+    message_id = await world["E1"].send("E3")
+    await world.carry()
+    assert await world["E1"].status(message_id) is Status.FAILED
+
+
+def test_weaker_seals_are_doubted(tmp_path: Path) -> None:
+    text = '[seals.E2]\nmodes = ["GCM", "CBC"]\nsend = { padding = "PKCS1-v1_5" }\n'
+    found = check(written(tmp_path, PATH + USER + text)).warnings
+    assert [line.partition(":")[0] for line in found] == [
+        "seals.E2 allows CBC",
+        "seals.E2 allows PKCS1-v1_5",
+    ]

@@ -79,6 +79,28 @@ async def test_a_file_is_sent_once_and_forgotten_when_it_is_gone(files: FolderEn
     assert len(await sent(files)) == 2
 
 
+@pytest.mark.req("503-T49-c")
+async def test_codes_in_names_are_letters_digits_hyphens_and_at_signs_and_never_empty(
+    tmp_path: Path,
+) -> None:
+    world = World(codes=("10X-A@B", "11x-Z@9"))
+    one = FolderEndpoint(world["10X-A@B"], tmp_path / "one")
+    other = FolderEndpoint(world["11x-Z@9"], tmp_path / "other")
+    wrong = [f"APP_{code}_T_ID.xml" for code in ("", "11x+Z@9", "11x.Z", "11x Z@9", "11xÄ")]
+    for name in ("APP_11x-Z@9_T_ID.xml", *wrong):
+        one.put(name)
+    await one.sending.round()
+    assert {p.name for p in one.errors.iterdir() if p.suffix != ".reason"} == set(wrong)
+    assert not list(one.out.iterdir())
+    (message_id,) = await sent(one)
+    await world.carry()
+    await other.receiving.round()
+    # Whoever sent it stands in the name of the received file.
+    assert [p.name for p in other.into.iterdir()] == [f"APP_10X-A@B_T_ID_{message_id}.xml"]
+    for files in (one, other):
+        files.pool.shutdown()
+
+
 async def test_a_stop_after_the_commit_neither_loses_the_file_nor_sends_it_twice(
     files: FolderEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

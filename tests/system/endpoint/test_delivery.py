@@ -12,6 +12,7 @@ import pytest
 from gridpost.core.refusal import Refusal, Rule
 from support.network import API_PASSWORD, CLI, Network, cli, environment, until_status
 from support.token import LABEL, PIN, make_token, module
+from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,6 +34,45 @@ async def test_a_document_reaches_the_application_of_another_endpoint(net: Netwo
         await until_status(sender, message_id, "RECEIVED")
         explained = await sender.explain(message_id)
         assert explained.must_act == "nobody"
+
+
+async def test_one_id_finds_a_message_in_the_logs_of_all_components_it_passes(
+    net: Network,
+) -> None:
+    async with net.api("E1") as sender, net.api("E2") as recipient:
+        message_id = await sender.send("E2", "LOGGED", b"<schedule/>")
+        await until_status(sender, message_id, "DELIVERED")
+        await recipient.confirm(message_id)
+        await until_status(sender, message_id, "RECEIVED")
+
+    def told(code: str) -> list[dict[str, str]]:
+        lines = net.components[code].lines
+        return [line for line in lines if line.get("correlation_id") == message_id]
+
+    def passed() -> list[tuple[str, str, bool]]:
+        return [
+            (line["event"], line["sender"], line["message_id"] == message_id) for line in told("B1")
+        ]
+
+    came, went = "message came in", "message went out"
+    # The message, then its delivery and its receive acknowledgement under IDs of their own.
+    ways = [(came, "E1", True), (went, "E1", True), *2 * [(came, "E2", False), (went, "E2", False)]]
+    await eventually(lambda: sorted(passed()) == sorted(ways), 60)
+
+    def steps(code: str) -> list[str]:
+        return [line["step"] for line in told(code) if "step" in line]
+
+    ends = ["ACCEPT", "TRANSFERRED", "DELIVERY_ACKNOWLEDGED", "RECEIVE_ACKNOWLEDGED"]
+    await eventually(lambda: sorted(steps("E1")) == sorted(ends), 60)
+    await eventually(lambda: steps("E2") == ["VERIFIED", "CONFIRM"], 60)
+    for code, first in (("E1", "message accepted"), ("E2", "message arrived")):
+        assert told(code)[0]["event"] == first
+        assert {line["component"] for line in told(code)} == {code}
+    acknowledged = {line["message_id"] for line in told("B1")} - {message_id}
+    sent = [line for line in told("E2") if line["event"] == "acknowledgement sent"]
+    assert {line["message_id"] for line in sent} == acknowledged
+    known = {line["acknowledgement_id"] for line in told("E1") if "acknowledgement_id" in line}
+    assert known == acknowledged
 
 
 @pytest.mark.req("503-4.4.1-b")

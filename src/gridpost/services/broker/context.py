@@ -18,6 +18,8 @@ from gridpost.core.refusal import Code, Refusal, Rule
 from gridpost.core.synchronisation import Directory
 from gridpost.services.broker.metrics import BrokerMetrics
 from gridpost.services.broker.settings import BrokerSettings
+from gridpost.services.operations.message_log import tell_transfer
+from gridpost.wire.mades.passing import correlation_of
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +54,16 @@ class BrokerContext:
     def write_down(self, row: JournalRow) -> None:
         """Something that nobody waits for."""
         self.store.submit((Record(row),), _unless_refused)
+
+    def passed(self, row: JournalRow, message: Queued) -> None:
+        """A message came in or went out, and that is safe."""
+        if self.settings.log_messages and isinstance(row, TransferRow):
+            tell_transfer(row, message.correlation_id)
+
+    def sent(self, message: Queued) -> None:
+        """Its content is here now, and may not be when it is taken."""
+        if self.settings.log_messages and not message.correlation_id and message.content:
+            message.correlation_id = correlation_of(message.content) or message.message_id
 
     def refused(self, refusal: Refusal, peer: str, message_id: str = "") -> None:
         """503 cl. 5.6.2 and 10: every refusal can be found again by its id."""

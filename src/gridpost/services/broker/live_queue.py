@@ -107,6 +107,7 @@ class LiveQueue(ServedQueue):
         header = passing_header(message.priority, ttl, message.deliveries)
         content = message.content
         assert content is not None
+        self._context.sent(message)
         self._under_way[message.number] = message
         if message.size > _KEEP:
             self._waiting.drop_content(message)
@@ -204,6 +205,7 @@ class LiveQueue(ServedQueue):
         if self._under_way.pop(message.number, None) is not None:
             self._count_out(message)
         self._context.metrics.left[outcome] += 1
+        self._context.passed(operation.row, message)
         if settle is not None:
             settle()
 

@@ -70,6 +70,7 @@ class Producer:
                 passing.priority,
                 0,
                 passing.bare,
+                correlation_id=passing.correlation_id,
             )
             row = self._row(message, "accepted")
             if delivery.transaction is not None:
@@ -101,6 +102,7 @@ class Producer:
         self._arrived(put)
 
     def _arrived(self, put: Put) -> None:
+        self._context.passed(put.written(), put.message)
         metrics = self._context.metrics
         if put.duplicate:
             metrics.duplicates += 1

@@ -35,3 +35,5 @@ class BrokerSettings:
     """…which doubles with each failure up to this."""
     retry: timedelta = timedelta(seconds=1)
     """Between attempts to write down what a full disk did not take."""
+    log_messages: bool = False
+    """A log line for each message that comes in or goes out: it costs as much as a good part of it."""

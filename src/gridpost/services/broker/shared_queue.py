@@ -121,6 +121,7 @@ class SharedQueue(ServedQueue):
         ttl = (message.expires_at - now) // _MILLISECOND
         content = message.content
         assert content is not None
+        self._context.sent(message)
         self._under_way[message.number] = message
         header = passing_header(message.priority, ttl, message.deliveries)
         link.send(header, content, context=message)
@@ -228,6 +229,7 @@ class SharedQueue(ServedQueue):
         if self._under_way.pop(message.number, None) is not None:
             self.depth = max(0, self.depth - 1)
         self._context.metrics.left[outcome] += 1
+        self._context.passed(operation.row, message)
         if settle is not None:
             settle()
 

@@ -26,16 +26,18 @@ class EndpointSettings:
     strict_patterns: bool = False
     max_content: int = 64 * 1024 * 1024
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """Seal profiles by peer; a peer that is not named has the default one."""
+    """Seal profiles by peer; `*` is that of all who are not named."""
     priorities: Mapping[MessageTypePattern, int] = field(default_factory=dict)
     """503 cl. 5.10: higher goes first; a message-type that nothing matches has 0."""
     ordered: tuple[MessageTypePattern, ...] = ()
     """Message-types that are transferred one after the other to each recipient (503 cl. 5.11)."""
     journalled_content: tuple[MessageTypePattern, ...] = ()
     """Message-types whose documents are journalled; none unless the owner says so."""
+    log_messages: bool = True
+    """A log line for each step of each message."""
 
     def profile(self, peer: str) -> Profile:
-        return self.profiles.get(peer, DEFAULT)
+        return self.profiles.get(peer) or self.profiles.get("*", DEFAULT)
 
     def priority(self, message_type: str) -> int:
         """The identical message-type, else the longest pattern."""

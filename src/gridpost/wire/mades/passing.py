@@ -25,7 +25,7 @@ from gridpost.core.identifiers import (
 from gridpost.core.message import InternalType
 from gridpost.core.refusal import Refusal
 from gridpost.wire.amqp.codec import Buffer
-from gridpost.wire.amqp.sections import decode_header, split_head
+from gridpost.wire.amqp.sections import decode_header, decode_properties, split_head
 from gridpost.wire.mades.amqp_message import FIELD_LIMITS, MAX_TTL, read_fields
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +54,8 @@ class Passing:
     mversion: int
     """503 cl. 9.2: with which version of MADES the message complies, by its own word."""
     bare: Buffer
+    correlation_id: str = ""
+    """503 Table 6: on an acknowledgement the ID of the message that it speaks of."""
 
     def expires_at(self, now: datetime) -> datetime:
         """503 Tables 5 and 6: whichever is earlier; ttl counts from its arrival (AMQP 3.2.1)."""
@@ -84,7 +86,21 @@ def read_any(message: Buffer) -> Passing:
         decode_header(sections, FIELD_LIMITS).priority,
         fields.mversion,
         sections.after_header,
+        fields.correlation_id,
     )
+
+
+def correlation_of(bare: Buffer) -> str:
+    """Of a message that was taken in before, without its header."""
+    found: object
+    try:
+        found = _section(bytes(bare[:_HEAD]), 0, 0x73)[0][5]
+    except (_Unusual, IndexError, struct.error, UnicodeDecodeError):
+        try:
+            found = decode_properties(split_head(bare), FIELD_LIMITS).correlation_id
+        except Refusal:
+            return ""
+    return found if isinstance(found, str) else ""
 
 
 def passing_header(priority: int | None, ttl: int, failed_deliveries: int) -> bytes:
@@ -152,6 +168,7 @@ def _usual(message: Buffer) -> Passing:
         None,
         found["messageMversion"],
         memoryview(message)[end:],
+        properties[5] or "",
     )
 
 
