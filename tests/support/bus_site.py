@@ -121,7 +121,7 @@ async def bus_site(
     service = BusService(
         config.settings(), ledger, clock, BusMetrics(CollectorRegistry()), step=step
     )
-    register_reference(service.handlers, clock.now)
+    register_reference(service.handlers, clock.now, config.relations("EndDeviceControls"))
     register(service)
     keeper = rabbit.client(virtual_host=virtual_host).keep(service.connected, lost=service.lost)
     working = asyncio.create_task(service.run())

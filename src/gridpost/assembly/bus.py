@@ -105,7 +105,8 @@ async def running_bus(
             claims = FolderClaims(configuration.claims, configuration.limits.message_bytes, clock)
             service.post.claims = claims
         if configuration.reference_handlers:
-            register_reference(service.handlers, clock.now)
+            relations = configuration.relations("EndDeviceControls")
+            register_reference(service.handlers, clock.now, relations)
         for name in configuration.handlers:
             _register(name, service)
         keeper = Amqp091Keeper(

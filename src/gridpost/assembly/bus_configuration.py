@@ -27,6 +27,7 @@ from gridpost.assembly.directory_configuration import is_loopback
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.envelope_exchange import Guard
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.bus.reference import Relation
 from gridpost.services.bus.settings import BusSettings, Names, NounRules, Sla
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
 from gridpost.wire.envelope import Reading
@@ -74,6 +75,15 @@ class BusRabbitmqSection(_Section):
         )
 
 
+class RelationSection(_Section):
+    """The rule of one relation of the reference handlers' objects (61968-100 cl. 6.2.2)."""
+
+    members: Literal["add", "replace"] = "replace"
+    """What a change does with the members that it names."""
+    noun: str = ""
+    """The members are objects of this noun; a link to one that is not known is refused."""
+
+
 class NounSection(_Section):
     name: Name
     xsd: Path | None = None
@@ -81,6 +91,8 @@ class NounSection(_Section):
     journal_content: bool = False
     typed: bool = False
     """Serve the strongly typed web services of Annex C; the XSD must be named like the noun."""
+    relations: dict[str, RelationSection] = {}
+    """By the name of the element; for nouns of the reference handlers."""
 
     @model_validator(mode="after")
     def _no_class(self) -> NounSection:
@@ -175,6 +187,10 @@ class BusConfiguration(Configuration):
         names = [s.name for s in self.subscribers] + [s.name for s in self.sources]
         if len(set(names)) != len(names):
             raise ValueError("two subscribers or sources have the same name")
+        typed = {noun.name for noun in self.nouns if noun.typed}
+        for subscriber in self.subscribers:
+            if subscriber.form == "typed" and subscriber.noun not in typed:
+                raise ValueError(f"subscriber {subscriber.name}: its noun has no typed services")
         for source in self.sources:
             if source.context not in self.contexts:
                 raise ValueError(f"the context of source {source.name} is not one of this bus")
@@ -184,6 +200,14 @@ class BusConfiguration(Configuration):
         ):
             raise ValueError("a route leads to mades:, and there is no section mades")
         return self
+
+    def relations(self, noun: str) -> dict[str, Relation]:
+        return {
+            name: Relation(section.members == "add", section.noun)
+            for found in self.nouns
+            if found.name == noun
+            for name, section in found.relations.items()
+        }
 
     def settings(self) -> BusSettings:
         contexts = frozenset(self.contexts)

@@ -126,8 +126,9 @@ class SubscriberSection(TreatmentSection):
     noun: str = "*"
     to: str
     """http(s)://…, folder:PATH, sql:TABLE, ftp(s)://… or sftp://…"""
-    form: Literal["soap", "xml"] = "soap"
-    """For URLs: PublishEvent of the generic service, or the bare envelope."""
+    form: Literal["soap", "xml", "typed"] = "soap"
+    """For URLs: PublishEvent of the generic service, the bare envelope, or the noun's Send or
+    Receive service of Annex C."""
     password: SecretStr | None = None
     known_hosts: Path | None = None
     key: Path | None = None

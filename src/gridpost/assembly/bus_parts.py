@@ -85,10 +85,18 @@ def forwarder(
 def subscribers(
     configuration: BusConfiguration, post: HttpPost, calls: SoapCaller, tables: TableBox
 ) -> tuple[Subscriber, ...]:
+    limit = configuration.limits.message_bytes
+    typed = {service.noun: service for service in typed_services(configuration)}
+
+    def deliver(section: SubscriberSection) -> Deliver:
+        if section.form == "typed":
+            return _deliver_typed(section.to, typed[section.noun], calls)
+        return _deliver(section, post, calls, tables, limit)
+
     return tuple(
         Subscriber(
             section.name,
-            _deliver(section, post, calls, tables, configuration.limits.message_bytes),
+            deliver(section),
             section.verb,
             section.noun,
             tuple(pause.total_seconds() for pause in section.retries),
@@ -120,6 +128,13 @@ def _deliver(
             raise Refusal(Rule.WEB_REFUSED, f"{section.to} answered {status}")
 
     return soap if section.form == "soap" else xml
+
+
+def _deliver_typed(url: str, service: TypedService, calls: SoapCaller) -> Deliver:
+    async def send(envelope: bytes) -> None:
+        accepted(await calls.call_typed(url, service, envelope), url)
+
+    return send
 
 
 def _identity(envelope: bytes) -> str:

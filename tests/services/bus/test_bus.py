@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
+from lxml import etree
 
 from gridpost.core.amqp091 import Properties
 from gridpost.core.bus import BusUnit
@@ -66,6 +67,10 @@ def register(service: BusService) -> None:
         options = request.request.options if request.request else ()
         open_end = Pair("open", "true") in options
         return Series(tuple(Answer(complete([Identifier(n)])) for n in "abc"), open_end)
+
+    @service.handles("create", "Parts")
+    def make_parts(request: RequestMessage, unit: BusUnit) -> object:
+        return Series(tuple(Answer(complete([Identifier(n)])) for n in "ab"))
 
     @service.handles("create", "Notes")
     def notes(request: RequestMessage, unit: BusUnit) -> object:
@@ -445,11 +450,113 @@ async def test_an_asynchronous_request_is_acknowledged_at_once(site: Site) -> No
     assert await site.count(first) == 0
 
 
+PARTS = '<p:Parts xmlns:p="urn:parts"/>'
+
+
+@bus("100-5.2.1-b")
+@pytest.mark.req("100-5.2.1-b", component="transport")
+@pytest.mark.req("100-5.2.3-e", component="transport")
+@pytest.mark.parametrize("later", [False, True])
+async def test_requests_and_replies_are_exchanged_on_queues(site: Site, later: bool) -> None:
+    await site.channel.declare_queue("fixed-replies")
+    for queue in ("fixed-replies", await site.reply_queue()):
+        address = {"reply_address": f"queue:{queue}"} if later else {}
+        request = site.sender.request("create", "Notes", NOTE.format("queues"), **address)
+        assert bool(request.header.async_reply) is later
+        said = {} if later else {"reply_to": queue}
+        await site.put("create", "Notes", encode(request), **said)
+        answer = decode((await site.next(queue)).body)
+        assert isinstance(answer, ResponseMessage)
+        assert answer.reply.result is Result.OK
+        assert answer.header.correlation_id == request.header.correlation_id
+
+
+@pytest.mark.req("100-5.2.3-a", component="transport")
+async def test_a_service_takes_requests_from_its_queue_and_from_its_topic(site: Site) -> None:
+    queue, spy = await site.reply_queue(), await site.reply_queue()
+    name = f"{CONTEXT}.REQUESTS.Notes.create"
+    await site.channel.bind(spy, CONTEXT, f"{CONTEXT}.REQUESTS.Notes.*")
+    for exchange, copies in (("", 0), (CONTEXT, 1)):
+        request = site.sender.request("create", "Notes", NOTE.format("either way"))
+        await site.channel.publish(
+            encode(request), Properties(reply_to=queue), exchange=exchange, routing_key=name
+        )
+        answer = decode((await site.next(queue)).body)
+        assert answer.reply.result is Result.OK
+        assert CALLS.count(request.header.message_id or "") == 1
+        # Whoever else listens to the topic has a copy; nobody has one of the queue's.
+        assert await site.count(spy) == copies
+
+
+@bus("100-5.2.5-c")
+async def test_everything_that_comes_of_a_request_has_its_correlation(site: Site) -> None:
+    first, later, events = [await site.reply_queue() for _ in range(3)]
+    await site.channel.bind(events, CONTEXT, f"{CONTEXT}.EVENTS.Parts.*")
+    request = site.sender.request(
+        "create", "Parts", PARTS, reply_address=f"queue:{later}", correlation_id="all-of-it"
+    )
+    await site.put("create", "Parts", encode(request), reply_to=first)
+    found = [await site.next(queue) for queue in (first, later, later, events)]
+    messages = [decode(one.body) for one in found]
+    assert [type(m) for m in messages] == [ResponseMessage] * 3 + [EventMessage]
+    assert [m.header.correlation_id for m in messages] == ["all-of-it"] * 4
+    assert len({m.header.message_id for m in messages}) == 4
+
+
+@bus("100-5.2.5-f")
+async def test_an_exchange_is_over_with_ok_and_what_comes_after_it_is_flagged(site: Site) -> None:
+    client = site.client
+    request = site.sender.request(
+        "create", "Notes", NOTE.format("done"), reply_address=f"queue:{client.reply_queue}"
+    )
+    before = client.unexpected
+    found = [answer async for answer in client.replies(request)]
+    assert [answer.reply.result for answer in found] == [Result.OK]
+    # The service has nothing more to say: what comes next to the queue is what a stranger sends.
+    assert client.unexpected == before
+    again = encode(site.sender.response(request, complete()))
+    await site.channel.publish(again, Properties(), routing_key=client.reply_queue)
+    await eventually(lambda: client.unexpected == before + 1)
+
+
+@pytest.mark.req("100-E-a", component="transport")
+@pytest.mark.req("100-E-a", component="envelope")
+async def test_what_is_sent_by_amqp_is_the_envelope_and_nothing_else(site: Site) -> None:
+    from gridpost.wire.envelope.wsdl import message_xsd
+
+    schema = etree.XMLSchema(etree.fromstring(message_xsd()))
+    replies, topic = await site.reply_queue(), await site.reply_queue()
+    for pattern in ("REQUESTS.Notes.create", "EVENTS.Notes.*"):
+        await site.channel.bind(topic, CONTEXT, f"{CONTEXT}.{pattern}")
+    request = site.sender.request("create", "Notes", NOTE.format("as it is"))
+    await site.client.call(request)
+    sent, event = await site.next(topic), await site.next(topic)
+    another = site.sender.request("create", "Notes", NOTE.format("and another"))
+    await site.put("create", "Notes", encode(another), reply_to=replies)
+    response = await site.next(replies)
+    await site.put("create", "Notes", b"<no", reply_to=replies)
+    fault = await site.next(replies)
+    assert (await site.dead()).body == b"<no"
+    assert sent.body == encode(request)
+    for incoming, kind in (
+        (sent, RequestMessage), (event, EventMessage), (response, ResponseMessage),
+        (fault, FaultMessage),
+    ):  # fmt: skip
+        assert schema.validate(etree.fromstring(incoming.body)), schema.error_log
+        assert isinstance(decode(incoming.body), kind)
+
+
 async def test_a_reply_to_nobody_is_kept(site: Site) -> None:
     request = site.sender.request("create", "Notes", NOTE.format("nobody"))
     await site.put("create", "Notes", encode(request), reply_to="no-such-queue")
     dead = await site.dead()
     assert dead.properties.headers["x-undeliverable-to"] == "queue:no-such-queue"
+    elsewhere = site.sender.request(
+        "create", "Notes", NOTE.format("nobody"), reply_address="topic:PRODUCTION.X"
+    )
+    await site.put("create", "Notes", encode(elsewhere))
+    lost = await site.dead()
+    assert lost.properties.headers["x-undeliverable-to"] == "topic:PRODUCTION.X"
     answer = decode(dead.body)
     assert isinstance(answer, ResponseMessage)
     assert answer.reply.result is Result.OK

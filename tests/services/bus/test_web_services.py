@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import TypeVar
 from uuid import uuid4
@@ -209,6 +210,40 @@ def _unsent(site: WebBus) -> int:
         return int(connection.execute(query).fetchone()[0])
     finally:
         connection.close()
+
+
+@bus("100-5.2.5-b")
+@transport("100-5.2.5-b")
+async def test_replies_go_to_the_url_the_topic_or_the_queue_that_was_given(site: WebBus) -> None:
+    queue, topic = "parts-replies", f"{CONTEXT}.REPLIES.Parts"
+    for name in (queue, "parts-listener"):
+        await site.channel.declare_queue(name)
+    await site.channel.bind("parts-listener", CONTEXT, topic)
+
+    async def three(place: str) -> list[ResponseMessage]:
+        found = []
+        async with asyncio.timeout(60):
+            while len(found) < 3:
+                incoming = await site.channel.get(place)
+                if incoming is not None:
+                    await site.channel.ack(incoming.tag)
+                    found.append(decode(incoming.body))
+                await asyncio.sleep(0.01)
+        return found
+
+    async with web_service() as client:
+        for address in (client.url, f"topic:{topic}", f"queue:{queue}"):
+            request = site.sender.request("get", "Parts", reply_address=address)
+            assert (await site.ask(request)).reply.result is Result.PARTIAL
+            if address == client.url:
+                await eventually(lambda: len(client.taken) == 3)
+                found = client.taken
+            else:
+                found = await three(queue if address.startswith("queue") else "parts-listener")
+            # In their order, so that the last one comes last.
+            assert [m.reply.ids[0].value for m in found] == ["a", "b", "c"]
+            assert [sorted(m.reply.codes) for m in found] == [["0.1"], ["0.1"], ["0.2"]]
+            assert {m.header.correlation_id for m in found} == {request.header.correlation_id}
 
 
 @bus("100-5.2.5-g")

@@ -21,6 +21,7 @@ from gridpost.core.envelope import (
 from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.envelope import decode, element_text
+from gridpost.wire.envelope.typed import TypedService
 from gridpost.wire.soap.envelope import EnvelopeLimits, EnvelopeReader, standalone
 from gridpost.wire.soap.fault import SoapError, envelope_text
 from gridpost.wire.soap.version import SOAP_11
@@ -51,13 +52,33 @@ class SoapCaller:
     ) -> bytes | None:
         """The envelope that is answered; None: accepted without an answer."""
         message = decode(envelope)
+        action = f"{ACTIONS}/{operation_of(message)}"
+        found = await self.exchange(url, element_text(message), action, headers)
+        if found is not None and self.heard is not None:
+            await self.heard(url, found)
+        return found
+
+    async def call_typed(self, url: str, service: TypedService, event: bytes) -> bytes | None:
+        """61968-100 Annex C: an operation of a strongly typed service."""
+        text, action = service.written(event)
+        found = await self.exchange(url, text, action)
+        if found is None:
+            return None
+        answer = service.answered(found)
+        if self.heard is not None:
+            await self.heard(url, answer)
+        return answer
+
+    async def exchange(
+        self, url: str, element: str, action: str, headers: Mapping[str, str] | None = None
+    ) -> bytes | None:
         head, tail = envelope_text(SOAP_11)
-        body = f"{head}{element_text(message)}{tail}".encode()
+        body = f"{head}{element}{tail}".encode()
         if self._secure is not None:
             body = self._secure(body)
         said = {
             "content-type": SOAP_11.content_type,
-            "soapaction": f'"{ACTIONS}/{operation_of(message)}"',
+            "soapaction": f'"{action}"',
             **(headers or {}),
         }
         status, _, answer = await self._post(url, body, said)
@@ -67,10 +88,7 @@ class SoapCaller:
             return None
         if status not in (200, 400, 500):
             raise Refusal(Rule.WEB_REFUSED, f"{clip(url)} answered {status}")
-        found = _answer(answer, url)
-        if self.heard is not None:
-            await self.heard(url, found)
-        return found
+        return _answer(answer, url)
 
 
 def operation_of(message: AnyMessage) -> str:
@@ -99,7 +117,7 @@ def _answer(data: bytes, url: str) -> bytes:
         return standalone(child)
     detail = child.find("detail")
     told = None if detail is None else next(detail.iterchildren(tag=etree.Element), None)
-    if told is not None and etree.QName(told).localname == "FaultMessage":
+    if told is not None and etree.QName(told).localname.endswith("FaultMessage"):
         return standalone(told)
     reason = child.findtext("faultstring") or "no reason given"
     raise Refusal(Rule.WEB_REFUSED, f"{clip(url)} gave a fault: {clip(reason, 300)}")

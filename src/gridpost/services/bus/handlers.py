@@ -31,6 +31,8 @@ class Answer:
 
     reply: Reply
     payload: Payload | None = None
+    changed: bool = True
+    """False: nothing is another than before, so there is no event (61968-100 cl. 8.3.4.2)."""
 
 
 @dataclass(frozen=True, slots=True)

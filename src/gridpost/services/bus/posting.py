@@ -66,12 +66,15 @@ class Post:
     async def publish(self, posts: Iterable[AnyPost]) -> None:
         """Returns when the broker has them; what goes to web services is tried until it is taken."""
         found = []
+        calls: dict[str, list[AnyPost]] = {}
         for post in posts:
             address = _outgoing(post).address
             if address.startswith(("http://", "https://")):
-                self._call_back(post)
+                calls.setdefault(address, []).append(post)
             elif address:
                 found.append(post)
+        for each in calls.values():
+            self._call_back(each)
         self._under_way |= {post.sequence for post in found if isinstance(post, Posted)}
         if len(found) == 1:
             await self._send(found[0])
@@ -99,6 +102,7 @@ class Post:
             timestamp=self.clock.now(),
         )
         try:
+            # What leads nowhere must not hold up the rest.
             if address.kind is AddressKind.TOPIC:
                 exchange = self._exchange_of(address.name)
                 await channel.publish(
@@ -111,19 +115,27 @@ class Post:
             else:
                 await channel.publish(outgoing.body, properties, routing_key=address.name)
         except Refusal as refusal:
-            if refusal.rule is not Rule.AMQP091_UNROUTED:
+            if refusal.rule not in (Rule.AMQP091_UNROUTED, Rule.ENVELOPE_CONTEXT):
                 raise
             await self.bury(outgoing, refusal.message)
 
-    def _call_back(self, post: AnyPost) -> None:
+    def _call_back(self, posts: Iterable[AnyPost]) -> None:
         """61968-100 cl. 4.6: complete only when the client has replied; until then it stays stored."""
-        if isinstance(post, Posted):
-            if post.sequence in self._under_way:
-                return
-            self._under_way.add(post.sequence)
-        task = asyncio.create_task(self._called_back(post))
+        found = []
+        for post in posts:
+            if isinstance(post, Posted):
+                if post.sequence in self._under_way:
+                    continue
+                self._under_way.add(post.sequence)
+            found.append(post)
+        task = asyncio.create_task(self._all_called_back(found))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+
+    async def _all_called_back(self, posts: Iterable[AnyPost]) -> None:
+        """One after the other: the last reply of a series must not come first."""
+        for post in posts:
+            await self._called_back(post)
 
     async def _called_back(self, post: AnyPost) -> None:
         outgoing = _outgoing(post)
@@ -239,8 +251,10 @@ class Post:
                     if post.sequence not in self._under_way
                     and (every or not post.outgoing.address.startswith("http"))
                 ]
+                await self.publish([p for p in waiting if p.outgoing.address.startswith("http")])
                 for post in waiting:
-                    await self.publish([post])
+                    if not post.outgoing.address.startswith("http"):
+                        await self.publish([post])
             except Refusal as refusal:
                 log.warning("the outbox waits", reason=refusal.message)
                 await asyncio.sleep(_RETRY_SECONDS)

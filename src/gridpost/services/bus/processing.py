@@ -301,7 +301,7 @@ class Processor:
         if not succeeded(found):
             unit.back(mark)
             return found, None
-        return found, event
+        return found, event if any(answer.changed for answer in found) else None
 
     # -- events (61968-100 cl. 6.8)
 

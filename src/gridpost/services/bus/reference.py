@@ -5,7 +5,9 @@ They are what a system of record does with each verb of Annex B, in the transact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
 
@@ -27,10 +29,25 @@ CONTROLS = "http://iec.ch/TC57/2011/EndDeviceControls#"
 Now = Callable[[], datetime]
 
 
-def register_reference(handlers: Handlers, now: Now) -> None:
-    """MeterReadings and EndDeviceControls."""
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """61968-100 cl. 6.2.2: the business rule of one relation of an object."""
+
+    adds: bool = False
+    """A change adds the given members; otherwise they take the place of the old ones."""
+    noun: str = ""
+    """The members are objects of this noun, and must be known here."""
+
+
+Relations = Mapping[str, Relation]
+"""By the name of the element."""
+
+
+def register_reference(handlers: Handlers, now: Now, relations: Relations | None = None) -> None:
+    """MeterReadings and EndDeviceControls; `relations` are those of EndDeviceControls."""
     MeterReadings().register(handlers)
-    Objects("EndDeviceControls", "EndDeviceControl", CONTROLS, now).register(handlers)
+    controls = Objects("EndDeviceControls", "EndDeviceControl", CONTROLS, now, relations or {})
+    controls.register(handlers)
 
 
 def _unknown(identifier: Identifier, level: Level = Level.FATAL) -> Error:
@@ -64,8 +81,11 @@ def _text(element: etree._Element, *path: str) -> str | None:
 class Objects:
     """The master of one noun: create, change, cancel, close, delete and get."""
 
-    def __init__(self, noun: str, element: str, namespace: str, now: Now) -> None:
+    def __init__(
+        self, noun: str, element: str, namespace: str, now: Now, relations: Relations
+    ) -> None:
         self._noun, self._element, self._namespace, self._now = noun, element, namespace, now
+        self._relations = relations
 
     def register(self, handlers: Handlers) -> None:
         noun = self._noun
@@ -92,26 +112,53 @@ class Objects:
                 continue
             self._store(unit, element, mrid, ObjectState.ACTIVE)
             ids.append(Identifier(mrid))
+        errors += self._unrelated(request, unit)
         # 61968-100 cl. 6.3.4: an error for each object; a create is done wholly or not at all.
         return failed(*errors) if errors else ids
 
     def change(self, request: RequestMessage, unit: BusUnit) -> object:
-        """61968-100 cl. 6.10.1: only what is given changes; members of a relation are replaced."""
-        errors, ids = [], []
+        """61968-100 cl. 6.10.1: only what is given changes, members of a relation by its rule."""
+        errors, ids, changed = [], [], False
         for element in self._given(request):
             stored = self._known(element, unit)
             if stored is None:
                 errors.append(_unknown(Identifier(_text(element, "mRID") or "")))
                 continue
             current = parse(stored.content)
-            for name in {_local(child) for child in element} - {""}:
-                for old in [child for child in current if _local(child) == name]:
-                    current.remove(old)
-            for child in list(element):
-                current.append(child)
-            self._store(unit, current, stored.mrid, stored.state)
+            before = _parts(current)
+            self._merge(element, current)
             ids.append(Identifier(stored.mrid))
-        return failed(*errors) if errors else ids
+            if _parts(current) != before:
+                changed = True
+                self._store(unit, current, stored.mrid, stored.state)
+        errors += self._unrelated(request, unit)
+        return failed(*errors) if errors else Answer(complete(ids), changed=changed)
+
+    def _merge(self, given: etree._Element, current: etree._Element) -> None:
+        added = {name for name, relation in self._relations.items() if relation.adds}
+        for name in {_local(child) for child in given} - {""} - added:
+            for old in [child for child in current if _local(child) == name]:
+                current.remove(old)
+        known = _parts(current)
+        for child in given:
+            if _local(child) not in added or _canonical(child) not in known:
+                current.append(deepcopy(child))
+
+    def _unrelated(self, request: RequestMessage, unit: BusUnit) -> list[Error]:
+        """61968-100 Annex A, Error.relatedID: links to objects that nobody knows here."""
+        errors = []
+        for element in self._given(request):
+            own = Identifier(_text(element, "mRID") or "")
+            for child in element:
+                relation = self._relations.get(_local(child))
+                if relation is None or not relation.noun:
+                    continue
+                other = Identifier(_text(child, "mRID") or child.get("ref") or "")
+                if unit.find(relation.noun, other) is None:
+                    reason = f"'{clip(own.value)}' names '{clip(other.value)}', which is not known"
+                    rule = Rule.OBJECT_UNKNOWN.name
+                    errors.append(Error(rule, Level.FATAL, reason, id=own, related_id=other))
+        return errors
 
     def delete(self, request: RequestMessage, unit: BusUnit) -> object:
         if element_operation(request):
@@ -145,15 +192,18 @@ class Objects:
                 ]
             if not ids:
                 raise Refusal(Rule.ENVELOPE_PAYLOAD, "say in Request.ID which objects are meant")
-            errors = []
+            errors, changed = [], False
             for identifier in ids:
                 stored = unit.find(self._noun, identifier)
                 if stored is None:
                     errors.append(_unknown(identifier))
                     continue
+                if stored.state is state:
+                    continue
+                changed = True
                 ended = StoredObject(self._noun, stored.mrid, stored.content, state, stored.names)
                 unit.put(ended, self._now())
-            return failed(*errors) if errors else None
+            return failed(*errors) if errors else Answer(complete(), changed=changed)
 
         return end
 
@@ -205,6 +255,11 @@ class Objects:
 
 def _canonical(element: etree._Element) -> bytes:
     return Fragment(element).canonical
+
+
+def _parts(element: etree._Element) -> list[bytes]:
+    """What an object says, in whichever order."""
+    return sorted(_canonical(child) for child in element if _local(child))
 
 
 def _wanted(request: RequestMessage, noun: str, element: str) -> list[Identifier]:

@@ -89,6 +89,26 @@ class TypedService:
                 f" '{clip(said[0] or '')} {clip(said[1] or '')}'",
             )
 
+    def written(self, event: bytes) -> tuple[str, str]:
+        """An event as the operation of a service of this noun, and the action of it."""
+        root = etree.fromstring(event)
+        header = root.find(f"{{{NAMESPACE}}}Header")
+        verb = "" if header is None else header.findtext(f"{{{NAMESPACE}}}Verb") or ""
+        namespace, operation = f"{BASE}/{self.noun}Message", f"{verb.capitalize()}{self.noun}"
+        _rename(root, NAMESPACE, namespace)
+        root.tag = f"{{{namespace}}}{operation}"
+        etree.cleanup_namespaces(root)
+        self._schemas[namespace].validate(root)
+        return etree.tostring(root, encoding="unicode"), self.action(operation)
+
+    def answered(self, answer: bytes) -> bytes:
+        """What such a service says, as the envelope that it stands for."""
+        root = etree.fromstring(answer)
+        name = etree.QName(root)
+        _rename(root, name.namespace or "", NAMESPACE)
+        root.tag = f"{{{NAMESPACE}}}{name.localname.removeprefix(self.noun)}"
+        return etree.tostring(root, encoding="UTF-8")
+
     def answer(self, envelope: bytes, namespace: str) -> str:
         """A response or a fault as the typed element of the same service."""
         root = etree.fromstring(envelope)
