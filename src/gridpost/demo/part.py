@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Protocol
 import httpx
 
 from gridpost.assembly.network import Placed, Ports
+from gridpost.assembly.operations_token import FILE as TOKEN
+from gridpost.assembly.operations_token import bearer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.processes import ComponentProcess
 
@@ -68,7 +70,11 @@ async def ask(placed: Placed, action: str, **form: Any) -> Any:
 
 async def _operations(placed: Placed, method: str, path: str, body: object) -> Any:
     url = f"http://127.0.0.1:{placed.ports['operations']}/{path}"
-    async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
+    home = placed.folder / "data"
+    headers = bearer(home) if (home / TOKEN).exists() else {}
+    async with httpx.AsyncClient(
+        timeout=ANSWER_SECONDS, trust_env=False, headers=headers
+    ) as client:
         answer = await client.request(method, url, json=body)
     if not answer.is_success:
         raise Refusal(Rule.INTERNAL, f"{path} was answered with {answer.text[:500]}")
