@@ -136,7 +136,7 @@ async def running_capacity(
         if file is not None:
             watching = watch_file(file, lambda: _reload(running, file))
             stack.push_async_callback(_ended, asyncio.create_task(watching))
-        log.info("active", run=run, operations_port=port)
+        log.info("active", run=run, operations_port=port, console_port=running.console_port)
         yield running
         log.info("stopping")
 
