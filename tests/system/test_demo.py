@@ -64,6 +64,11 @@ def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(ho
     assert all(result["parts"]["capacity"]["broadcasts"].values())
     assert result["parts"]["bus"]["events"] == ["created", "canceled"]
     assert result["parts"]["node"]["opened"] == 2
+    for code, ready in (("NODE", "listening"), ("CMM", "active")):
+        lines = [json.loads(line) for line in (home / "log" / f"{code}.log").open()]
+        (told,) = [line for line in lines if line["event"] == ready]
+        ports = json.loads((home / code / "ports.json").read_text())
+        assert told["console_port"] == ports["console"]
 
 
 @pytest.mark.timeout(400)
@@ -157,7 +162,7 @@ async def test_endpoints_of_the_old_standard_are_the_same_at_the_next_start(tmp_
     create_root(tmp_path / "root", "Test ROOT CA", "", timedelta(days=3650), NOW, None)
     directory = Placed("directory", "D", tmp_path / "D" / "directory.toml", {})
     files = NetworkFiles(tmp_path, directory, directory, ())
-    placed = place(tmp_path, "node", "NODE", ("server", "operations"), _free)
+    placed = place(tmp_path, "node", "NODE", ("server", "operations", "console"), _free)
     certificates = []
     for _ in range(2):
         part = NodePart(files, placed)

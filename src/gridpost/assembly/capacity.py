@@ -28,11 +28,13 @@ from gridpost.assembly.capacity_operating import (
     console,
     console_frame,
     halt_after_restore,
+    standing_by,
     watch,
 )
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.console import settings_of
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.operations_token import admitting, write_token
 from gridpost.console.frame import Frame
 from gridpost.core.capacity import Market
 from gridpost.core.capacity_ledger import CapacityLedger
@@ -120,6 +122,7 @@ async def running_capacity(
                     service.measure,
                     administration.views(),
                     {**administration.actions(), **administration.questions()},
+                    admit=admitting(write_token(configuration.home), api.admit),
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
@@ -133,7 +136,7 @@ async def running_capacity(
         if file is not None:
             watching = watch_file(file, lambda: _reload(running, file))
             stack.push_async_callback(_ended, asyncio.create_task(watching))
-        log.info("active", run=run, operations_port=port)
+        log.info("active", run=run, operations_port=port, console_port=running.console_port)
         yield running
         log.info("stopping")
 
@@ -149,7 +152,7 @@ async def _turn(
         if configuration.postgres is None:
             folder = configuration.home / "store"
             log.info("waiting for the ledger", folder=str(folder))
-            stack.callback(await wait_for_turn(folder))
+            stack.callback(await standing_by(configuration, wait_for_turn(folder)))
             ledger = await asyncio.to_thread(
                 SqliteCapacityLedger.open, folder, configuration.code, market, clock.now
             )
@@ -159,7 +162,7 @@ async def _turn(
 
             place, code = configuration.postgres.settings(), configuration.code
             log.info("waiting for the ledger", database=place.place())
-            turn = await capacity.wait_for_turn(place, code, holder)
+            turn = await standing_by(configuration, capacity.wait_for_turn(place, code, holder))
             stack.push_async_callback(turn.release)
             lost = turn.lost
             ledger = await asyncio.to_thread(

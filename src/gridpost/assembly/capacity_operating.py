@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from gridpost.assembly.capacity_configuration import CapacityConfiguration, RabbitmqSection
 from gridpost.assembly.console import FileCredentials, console_port, whose
@@ -19,6 +25,7 @@ from gridpost.console.frame import Frame
 from gridpost.core.capacity import Status
 from gridpost.core.capacity_ledger import CapacityLedger
 from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal
 from gridpost.services.capacity import desk
 from gridpost.services.capacity import watching as conditions
 from gridpost.services.capacity.administration import Administration
@@ -36,6 +43,9 @@ MISSING = (
     "every border was halted when the service started; reconcile with the pipeline's tables or with "
     "the participants, adjust the offers, then resume"
 )
+T = TypeVar("T")
+_AT_ONCE = 0.5
+"""Seconds after which a service that has no turn yet is a standby."""
 _DOCUMENT = 64 * 1024 * 1024
 
 
@@ -53,6 +63,54 @@ async def api_port(
         tls = ServerTls(FileCredentials(section.certificate, section.key), ClientCertificate.NONE)
         async with serve(api.app(), section.host, section.port, tls) as server:
             yield server.port
+
+
+async def standing_by(configuration: CapacityConfiguration, turn: Coroutine[Any, Any, T]) -> T:
+    """Waits for the turn; a standby tells on the operations port that it is one."""
+    waiting = asyncio.create_task(turn)
+    try:
+        await asyncio.wait({waiting}, timeout=_AT_ONCE)
+        if not waiting.done():
+            async with _standby_port(configuration):
+                await asyncio.wait({waiting})
+        return await waiting
+    finally:
+        waiting.cancel()
+
+
+@asynccontextmanager
+async def _standby_port(configuration: CapacityConfiguration) -> AsyncIterator[None]:
+    section = configuration.operations
+    async with AsyncExitStack() as stack:
+        try:
+            port = await stack.enter_async_context(
+                serve_loopback(standby_app(), section.host, section.port)
+            )
+            log.info("standing by", operations_port=port)
+        except Refusal as refusal:
+            # The active service of this very configuration has the port.
+            log.warning("standing by without a health listener", reason=refusal.message)
+        yield
+
+
+def standby_app() -> Starlette:
+    """A standby is well, and cannot do the work: `/health` says so, `/health/ready` sends nobody here."""
+    told = {"active": False, "state": "standing by"}
+
+    async def well(request: Request) -> Response:
+        return JSONResponse({"ok": True, **told})
+
+    async def not_ready(request: Request) -> Response:
+        return JSONResponse({"ok": False, **told}, 503)
+
+    return Starlette(
+        routes=[
+            Route("/health", well),
+            Route("/health/live", well),
+            Route("/health/ready", not_ready),
+            Route("/health/deep", not_ready),
+        ]
+    )
 
 
 def console_frame(

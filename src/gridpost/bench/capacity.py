@@ -24,6 +24,8 @@ from time import perf_counter
 
 import httpx
 
+from gridpost.assembly.capacity_configuration import read_capacity_configuration
+from gridpost.assembly.operations_token import bearer
 from gridpost.bench import Measurement
 from gridpost.bench._capacity_site import (
     IN_AREA,
@@ -136,18 +138,18 @@ async def _with_service(  # type: ignore[no-untyped-def]
     arguments = ("-c", _COMMAND, "capacity", "run", "--config", str(configuration))
     with process(folder, "service", *arguments):
         await asyncio.to_thread(wait_for_line, folder, "service", '"active"')
-        await _publish(port, period)
+        await _publish(port, period, bearer(read_capacity_configuration(configuration).home))
         async with AsyncExitStack() as stack:
             return await work(await load_clients(stack, folder, url, login=True))
 
 
-async def _publish(port: int, period: Period) -> None:
+async def _publish(port: int, period: Period, headers: dict[str, str]) -> None:
     rows = [
         f"{areas},{period.start.isoformat()},{10**12}"
         for areas in (f"{OUT_AREA},{IN_AREA}", f"{IN_AREA},{OUT_AREA}")
     ]
     text = "\n".join(["out_area,in_area,period_start,quantity_kw", *rows])
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60, headers=headers) as client:
         response = await client.post(f"http://127.0.0.1:{port}/publish", json={"file": text})
         response.raise_for_status()
 

@@ -73,7 +73,8 @@ class AsyncCapacityClient:
             settings.urls,
             virtual_host=settings.virtual_host,
             tls=settings.tls,
-            user=settings.user if settings.password else "",
+            # CMM 2.2: also where the certificate alone decides.
+            user=settings.user,
             password=settings.password,
             heartbeat=settings.heartbeat,
             name=f"gridpost capacity client {settings.user}",

@@ -132,15 +132,17 @@ def _ask(config: Path, path: str, body: object) -> Any:
     import httpx
 
     from gridpost.assembly.capacity_configuration import read_capacity_configuration
+    from gridpost.assembly.operations_token import bearer
     from gridpost.core.refusal import Refusal, Rule
 
-    section = read_capacity_configuration(config).operations
+    configuration = read_capacity_configuration(config)
+    section = configuration.operations
     url = f"http://{section.host}:{section.port}{path}"
     try:
         with httpx.Client(timeout=60, trust_env=False) as client:
-            response = client.post(url, json=body)
+            response = client.post(url, json=body, headers=bearer(configuration.home))
             answer = response.json()
-            if response.status_code == 409:
+            if response.status_code in (401, 409):
                 refused = answer["refused"]
                 raise Refusal(Rule[refused["rule"]], refused["message"], refused["id"])
             response.raise_for_status()

@@ -22,7 +22,7 @@ from gridpost.capacity import (
 )
 from gridpost.core.market_time import MarketTime
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.demo.part import Done, ask, blaming, process_of
+from gridpost.demo.part import Done, ask, blaming, console_of, process_of
 from gridpost.demo.processes import ComponentProcess
 from gridpost.demo.rabbit import DemoRabbit
 
@@ -73,6 +73,7 @@ name = "{user}"
 roles = ["explicit-participant", "allocation-reporting"]
 balancing_groups = ["{group}"]
 borders = ["DE-DK"]
+
 """
 
 
@@ -102,7 +103,8 @@ class CapacityPart:
                 code=self._placed.code, zone=ZONE, rabbit=self._rabbit, service=SERVICE,
                 certificate=certificate, key=key, operations=self._placed.ports["operations"],
                 group=GROUP, out_area=OUT_AREA, in_area=IN_AREA, user=USER,
-            ),
+            )
+            + console_of(self._placed, self._rabbit.server_certificate),
             encoding="utf-8",
         )  # fmt: skip
         configuration = read_capacity_configuration(file)

@@ -36,7 +36,9 @@ class Further:
     def __init__(self, files: NetworkFiles, free: Ports) -> None:
         home = files.folder
         self.left_out: dict[str, str] = {}
-        self._node = NodePart(files, place(home, "node", NODE, ("server", "operations"), free))
+        self._node = NodePart(
+            files, place(home, "node", NODE, ("server", "operations", "console"), free)
+        )
         self._rabbit: DemoRabbit | None = None
         self._market: tuple[CapacityPart, BusPart] | None = None
         missing = rabbit_missing()
@@ -47,10 +49,12 @@ class Further:
         folder.mkdir(mode=0o700, exist_ok=True)
         port = kept_ports(folder / "ports.json", ("server",), free)["server"]
         self._rabbit = DemoRabbit(folder, port)
+        capacity = place(home, "capacity", CAPACITY, ("operations", "console"), free)
+        bus = place(home, "bus", BUS, ("operations",), free)
         self._market = (
-            CapacityPart(home, place(home, "capacity", CAPACITY, ("operations",), free), self._rabbit),
-            BusPart(home, place(home, "bus", BUS, ("operations",), free), self._rabbit),
-        )  # fmt: skip
+            CapacityPart(home, capacity, self._rabbit),
+            BusPart(home, bus, self._rabbit),
+        )
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -64,6 +68,10 @@ class Further:
     def journals(self) -> tuple[Placed, ...]:
         """Components whose journals the pipeline reads; capacity keeps a ledger instead of one."""
         return tuple(p.placed for p in self.processes if p.placed.command != CapacityPart.name)
+
+    @property
+    def consoles(self) -> tuple[Placed, ...]:
+        return tuple(p.placed for p in self.processes if "console" in p.placed.ports)
 
     async def show(self, at: datetime, stage: Stage) -> dict[str, Any]:
         """What each part did, by its name."""

@@ -24,7 +24,7 @@ from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.demo.part import Done, ask, blaming, look, process_of
+from gridpost.demo.part import Done, ask, blaming, console_of, look, process_of
 from gridpost.demo.processes import ComponentProcess
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
@@ -69,6 +69,7 @@ urls = ["https://127.0.0.1:{server}/mades/1"]
 
 [operations]
 port = {operations}
+
 """
 
 
@@ -94,7 +95,8 @@ class NodePart:
         file.write_text(
             CONFIGURATION.format(
                 code=self._placed.code, root=self._files.root, **CONTACT, **self._placed.ports
-            ),
+            )
+            + console_of(self._placed),
             encoding="utf-8",
         )
         keys = DirectoryKeys(read_node_configuration(file))

@@ -7,6 +7,7 @@ demonstration with the component, its log and the line.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,12 @@ from typing import Any, ClassVar, Protocol
 import httpx
 
 from gridpost.assembly.network import Placed, Ports
+from gridpost.assembly.network.write import OPERATOR
+from gridpost.assembly.operations_token import FILE as TOKEN
+from gridpost.assembly.operations_token import bearer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.processes import ComponentProcess
+from gridpost.services.operations.passwords import hash_password
 
 Done = Callable[[str], None]
 ANSWER_SECONDS = 90.0
@@ -53,6 +58,19 @@ def kept_ports(file: Path, names: tuple[str, ...], free: Ports) -> dict[str, int
     return ports
 
 
+def console_of(placed: Placed, more: str = "") -> str:
+    """Its console in the configuration; the password of an earlier start stays."""
+    file = placed.folder / "console.password"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(18) + "\n", encoding="ascii")
+    password = hash_password(file.read_text(encoding="ascii").strip())
+    return (
+        f'[console]\nhost = "127.0.0.1"\nport = {placed.ports["console"]}\n{more}\n'
+        f'[console.users.{OPERATOR}]\nrole = "administrator"\npassword = "{password}"\n'
+    )
+
+
 def process_of(home: Path, placed: Placed) -> ComponentProcess:
     return ComponentProcess(placed, home / "log" / f"{placed.code}.log")
 
@@ -68,7 +86,11 @@ async def ask(placed: Placed, action: str, **form: Any) -> Any:
 
 async def _operations(placed: Placed, method: str, path: str, body: object) -> Any:
     url = f"http://127.0.0.1:{placed.ports['operations']}/{path}"
-    async with httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
+    home = placed.folder / "data"
+    headers = bearer(home) if (home / TOKEN).exists() else {}
+    async with httpx.AsyncClient(
+        timeout=ANSWER_SECONDS, trust_env=False, headers=headers
+    ) as client:
         answer = await client.request(method, url, json=body)
     if not answer.is_success:
         raise Refusal(Rule.INTERNAL, f"{path} was answered with {answer.text[:500]}")

@@ -47,6 +47,12 @@ class DemoRabbit:
         return self.authority / ROOT_FILE
 
     @property
+    def server_certificate(self) -> str:
+        """For whoever serves on this machine beside it, as configuration writes it."""
+        chain, key = self.folder / "chain.pem", self.folder / "key.pem"
+        return f'certificate = "{chain}"\nkey = "{key}"\n'
+
+    @property
     def log(self) -> Path:
         return self.folder / "log"
 

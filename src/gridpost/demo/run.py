@@ -236,7 +236,8 @@ class _Demo:
         self._console.print(
             "Consoles (the browser does not know these certificates; user operator):"
         )
-        for placed in components.files.components:
+        more = further.consoles if further is not None else ()
+        for placed in (*components.files.components, *more):
             self._console.print(
                 f"  {placed.code:<12} https://127.0.0.1:{placed.ports['console']}  password in "
                 f"{components.files.console_password(placed)}",

@@ -389,7 +389,7 @@ class Amqp091Client:
     ) -> None:
         """`urls` are `amqps://host:port` (or `amqp://`, where the network is trusted).
 
-        Without a user the certificate says who we are (SASL EXTERNAL).
+        Without a password the certificate says who we are (SASL EXTERNAL), whatever the user is.
         """
         self._urls = tuple(urls)
         self._virtual_host = virtual_host
@@ -425,14 +425,15 @@ class Amqp091Client:
             "heartbeat": str(self._heartbeat),
             "name": f"{self._name} {purpose}".strip(),
         }
-        if not self._user:
+        if not self._password:
             query["auth"] = "external"
         context = None
         if parts.scheme == "amqps":
             if self._tls is None:
                 raise Refusal(Rule.USAGE, f"'{url}' needs TLS, and no certificates are configured")
             context = self._tls()
-        login = f"{quote(self._user, safe='')}:{quote(self._password, safe='')}@"
+        secret = f":{quote(self._password, safe='')}" if self._password else ""
+        login = f"{quote(self._user, safe='')}{secret}@"
         port = parts.port or (5671 if context else 5672)
         address = f"{parts.hostname}:{port}"
         target = (

@@ -13,12 +13,14 @@ import pytest
 import pytest_asyncio
 
 from gridpost.assembly.backup import back_up, restore
+from gridpost.assembly.capacity import running_capacity
 from gridpost.assembly.check import check
 from gridpost.assembly.journal_export import export_job
 from gridpost.core.capacity import Status
 from gridpost.core.refusal import Refusal
 from gridpost.services.capacity import watching
 from gridpost.services.operations.administrators import hash_token
+from gridpost.transports.free_port import free_port
 from support.capacity_market import DK1, EON, GROUP
 from support.capacity_site import (
     BETA,
@@ -80,6 +82,39 @@ async def test_nobody_does_anything_without_a_token_of_his_own(site):
                 assert answer.json()["refused"]["rule"] == "ACCESS_DENIED"
     assert all(row["status"] == "ALLOCATION" for row in site.running.administration.borders())
     assert [row.security for row in await journalled(site, "refusal")] == [True] * 6
+
+
+async def test_a_standby_tells_that_it_stands_by_until_it_has_the_turn(rabbit, tmp_path):
+    host, port = rabbit.virtual_host(), free_port()
+    turn = asyncio.Event()
+
+    async def stand_by(configuration):
+        async with running_capacity(configuration) as running:
+            turn.set()
+            return (await running.service.health())["active"]
+
+    async with (
+        capacity_service(rabbit, tmp_path, host) as site,
+        httpx.AsyncClient(trust_env=False, base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+
+        async def told(path):
+            try:
+                return await client.get(path)
+            except httpx.TransportError:
+                return None
+
+        own = site.configuration.operations.model_copy(update={"port": port})
+        second = site.configuration.model_copy(update={"operations": own, "administration": None})
+        standby = asyncio.create_task(stand_by(second))
+        async with asyncio.timeout(60):
+            while (answer := await told("/health")) is None:
+                await asyncio.sleep(0.05)
+        assert answer.json() == {"ok": True, "active": False, "state": "standing by"}
+        assert answer.status_code == (await told("/health/live")).status_code == 200
+        assert (await told("/health/ready")).status_code == 503
+        assert not turn.is_set()
+    assert await asyncio.wait_for(standby, 60)
 
 
 async def test_an_operator_publishes_adjusts_halts_and_allocates_by_the_api(site):
@@ -269,3 +304,25 @@ async def test_a_backup_of_a_database_is_the_business_of_the_database(site, tmp_
     with pytest.raises(Refusal, match="PostgreSQL"):
         back_up(file, tmp_path / "backup", datetime.now(UTC), lambda *_: None)
     assert check(file).warnings == ["there are no users: nobody can ask for capacity"]
+
+
+async def test_the_operations_listener_acts_for_those_who_can_read_the_home_or_have_a_token(site):
+    url = f"http://127.0.0.1:{site.running.operations_port}"
+    form = {"border": "DE-DK", "by": "somebody"}
+    file = site.configuration.home / "operations.token"
+    assert file.stat().st_mode & 0o077 == 0
+    own = {"authorization": f"Bearer {file.read_text().strip()}"}
+    async with httpx.AsyncClient(trust_env=False, base_url=url) as client:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):
+            for action in ("halt", "events"):
+                answer = await client.post(f"/{action}", json=form, headers=headers)
+                assert answer.status_code == 401
+                assert answer.json()["refused"]["rule"] == "ACCESS_DENIED"
+        assert (await client.get("/health")).json()["active"]
+        assert all(row["status"] == "ALLOCATION" for row in site.running.administration.borders())
+        assert (await client.post("/halt", json=form, headers=own)).json()["status"] == "HALT"
+        named = {"authorization": f"Bearer {TOKEN}"}
+        assert (await client.post("/resume", json=form, headers=named)).is_success
+    rows = await journalled(site, "administration")
+    assert [row.actor for row in rows[-2:]] == ["operator:somebody", "operator:ada"]
+    assert [row.security for row in (await journalled(site, "refusal"))[-6:]] == [True] * 6

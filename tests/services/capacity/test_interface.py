@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
+from pamqp.commands import Basic
 
 from gridpost.capacity import AllocationType, Wanted
 from gridpost.core.refusal import Refusal, Rule
@@ -75,6 +76,49 @@ async def test_connections_are_external_with_heartbeats(site):
     with pytest.raises(Refusal):
         async with site.client(password="anything"):
             pass
+
+
+@pytest.mark.req("cmm-2.2-d")
+async def test_a_client_names_its_user_and_is_known_by_its_certificate_without(site):
+    async with site.client("u1") as client:
+        under = client._keeper.connection._connection
+        assert under.url.user == "u1"
+        assert under.url.query["auth"] == "external"
+    # Nobody is named: the certificate is enough.
+    connection = await site.node.client("u1", site.virtual_host).connect()
+    assert connection._connection.url.user is None
+    await connection.close()
+
+
+@pytest.mark.req("cmm-3.2.2-e")
+async def test_no_request_of_a_client_is_immediate(site, monkeypatch):
+    frames = []
+    marshal = Basic.Publish.marshal
+
+    def written(frame):
+        if frame.exchange.startswith("cmm.request."):
+            frames.append((frame.mandatory, frame.immediate))
+        return marshal(frame)
+
+    monkeypatch.setattr(Basic.Publish, "marshal", written)
+    async with site.client() as client:
+        await client.allocate([wanted(1, 2)])
+        await client.atc(periods()[0].start, EON, DK1)
+        await client.allocations(GROUP, periods()[0].start, periods()[1].start, EON, DK1)
+    assert frames == [(True, False)] * 4
+
+
+@pytest.mark.req("cmm-3.2.3-d")
+async def test_a_response_of_another_schema_version_is_named_and_not_misread(site, monkeypatch):
+    async with site.client() as client:
+        with monkeypatch.context() as newer:
+            newer.setattr("gridpost.services.capacity.post.CONTENT_TYPE", "text/xml;v=9.9")
+            with pytest.raises(Refusal) as refused:
+                await client.atc(periods()[0].start, EON, DK1)
+        assert refused.value.rule is Rule.SCHEMA_INVALID
+        assert "'text/xml;v=9.9'" in refused.value.message
+        assert "text/xml;v=1.0" in refused.value.message
+        assert await client.atc(periods()[0].start, EON, DK1)
 
 
 @pytest.mark.req("cmm-3.2.2-d")

@@ -81,6 +81,14 @@ class AdministrationApi:
             Instant.parse(query["to"]).at,
         )
 
+    async def admit(self, authorization: str) -> str:
+        """For another listener: the name behind the token; who has none is journalled and refused."""
+        try:
+            return await self.administrators.who(authorization)
+        except Refusal as refusal:
+            await self._refused(refusal, 401, "")
+            raise
+
     def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             who = ""

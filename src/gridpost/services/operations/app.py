@@ -1,6 +1,7 @@
 """The operations listener as an application: health, Prometheus figures, and views as JSON.
 
-It has no authentication, so whoever runs it binds it to a loopback address.
+Reading has no authentication, so whoever runs it binds it to a loopback address; actions have it where
+`admit` is given.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from gridpost.core.refusal import Refusal
 Health = Callable[[], Awaitable[dict[str, Any]]]
 View = Callable[[], Any]
 Action = Callable[[dict[str, Any]], Awaitable[Any]]
+Admit = Callable[[str], Awaitable[str]]
+"""From an Authorization header to the name of whoever acts; empty: the request may say it."""
 
 # A store that hangs must not look healthy.
 _HEALTH_SECONDS = 10.0
@@ -34,6 +37,7 @@ def operations_app(
     views: Mapping[str, View],
     actions: Mapping[str, Action] | None = None,
     deep: Health | None = None,
+    admit: Admit | None = None,
 ) -> Starlette:
     """`measure` brings figures that describe a state up to date before they are shown.
 
@@ -64,11 +68,18 @@ def operations_app(
 
     def actor(action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
+            who = ""
+            if admit is not None:
+                try:
+                    who = await admit(request.headers.get("authorization", ""))
+                except Refusal as refusal:
+                    headers = {"www-authenticate": "Bearer"}
+                    return JSONResponse({"refused": _told(refusal)}, 401, headers)
             try:
-                return JSONResponse(await action(json.loads(await request.body() or b"{}")))
+                form = json.loads(await request.body() or b"{}")
+                return JSONResponse(await action({**form, "by": who} if who else form))
             except Refusal as refusal:
-                told = {"rule": refusal.rule.name, "message": refusal.message, "id": refusal.id}
-                return JSONResponse({"refused": told}, 409)
+                return JSONResponse({"refused": _told(refusal)}, 409)
 
         return act
 
@@ -86,6 +97,10 @@ def operations_app(
             ),
         ]
     )
+
+
+def _told(refusal: Refusal) -> dict[str, str]:
+    return {"rule": refusal.rule.name, "message": refusal.message, "id": refusal.id}
 
 
 async def _shown(health: Health, seconds: float) -> Response:
