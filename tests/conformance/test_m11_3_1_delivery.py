@@ -11,11 +11,15 @@ import pytest
 from lxml import etree
 
 from gridpost.core.delivery import Side
+from gridpost.core.holds import HoldKind
 from gridpost.core.journal import TransferRow
 from gridpost.core.message import COMPRESSOR, SIGNATURE, InternalType
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.directory_client.node_session import NodeSession, UploadAnswer
+from gridpost.services.directory_client.node_session import NodeSession, Refused, UploadAnswer
 from gridpost.services.endpoint.submission import Document
+from gridpost.wire import proof_file
+from gridpost.wire.mades11.compression import expand
+from gridpost.wire.seal.proof import verify_proof
 from gridpost.wire.seal.signing import verify
 from support.old_network import TestNode
 from support.old_site import OldSite, ask, fetch, journal, lapse, record
@@ -169,9 +173,30 @@ async def test_what_is_packed_is_stored_packed_signed_so_and_handed_over_unpacke
         proof = await (evidence.of_sent(sent) if side is Side.SENT else evidence.of_received(sent))
         assert proof.sender_certificate is not None
         verify(proof.message, [proof.sender_certificate])
+        # As a file, and offline, with nothing but the ROOT CA of this network.
+        exported = proof_file.encode(await evidence.export(side, sent))
+        verdict = verify_proof(proof_file.decode(exported).proof, [old_site.root.certificate], [])
+        assert verdict.origin.proven, verdict.origin
+        assert verdict.receipt.proven is (side is Side.SENT)
     again = await one.send("E2", document, "PLAIN")
     await two.receive("PLAIN")
     assert not (await two.entry(again, Side.RECEIVED)).metadata.processors_named(COMPRESSOR)
+
+
+async def test_a_packed_document_that_is_sent_again_is_packed_once(old_site: OldSite) -> None:
+    one, peer = old_site.one, await old_site.peer(1)
+    assert one.running is not None
+    document = b"same " * 1000
+    sent = await one.send(peer.code, document, "ZIPPED")
+    ((metadata, _),) = await fetch(peer)
+    failed = peer.acknowledgement(metadata, InternalType.FAILURE_ACKNOWLEDGEMENT)
+    await peer.session(old_site.nodes[0]).upload([failed])
+    await one.until(sent, "FAILED")
+    again = await one.running.core.operating.resend(sent, "test")
+    ((metadata, body),) = await fetch(peer)
+    assert metadata.message_id == again
+    opened = await peer.opened(metadata, body, one.endpoint)
+    assert expand(opened.message, 10_000) == document
 
 
 async def test_a_conversation_that_is_repeated_finds_its_packed_message(old_site: OldSite) -> None:
@@ -222,6 +247,37 @@ async def test_messages_of_one_type_arrive_in_the_order_of_their_acceptance(
     received = [await two.receive("ORDER") for _ in documents]
     assert received == list(zip(sent, documents, strict=True))
     await asyncio.gather(*(one.until(message_id, "RECEIVED") for message_id in sent))
+
+
+@pytest.mark.req("m11-3.3-b", component="endpoint")
+async def test_nothing_overtakes_a_message_that_the_node_refuses_for_now(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Table 73, fatal=false, although everything waited together; another type goes by."""
+    one, two = old_site.one, old_site.two
+    assert one.running is not None
+    real, refused = NodeSession.upload, []
+
+    async def upload(session: NodeSession, messages: Any) -> UploadAnswer:
+        mine = [(m, body) for m, body in messages if m.message_type in ("NOTYET", "FREE")]
+        if not mine or refused:
+            return await real(session, messages)
+        first = next(m.message_id for m, _ in mine if m.message_type == "NOTYET")
+        refused.append(first)
+        answer = await real(session, [m for m in messages if m[0].message_id != first])
+        busy = Refused(first, False, "INTERNAL_ERROR", "E-1", "no room for this one now")
+        return UploadAnswer(answer.uploaded, (*answer.refused, busy))
+
+    monkeypatch.setattr(NodeSession, "upload", upload)
+    await one.running.core.operating.pause(HoldKind.PARTNER, "E2", "test", "until all are there")
+    sent = [await one.send("E2", b"%d" % n, "NOTYET") for n in range(4)]
+    free = await one.send("E2", b"free", "FREE")
+    await one.running.core.operating.resume(HoldKind.PARTNER, "E2", "test")
+    assert (await two.receive("FREE"))[0] == free
+    assert [(await two.receive("NOTYET"))[0] for _ in sent] == sent
+    assert refused == sent[:1]
+    events = [line.event.value for line in await one.trace(sent[0])]
+    assert events[:3] == ["ACCEPT", "TRANSFER_FAILED", "TRANSFERRED"]
 
 
 async def test_nothing_overtakes_a_message_that_is_tried_again(

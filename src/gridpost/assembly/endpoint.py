@@ -149,6 +149,8 @@ async def running_endpoint(
             client_chain,
             shared=configuration.postgres is not None,
         )
+        if core.old is not None:
+            stack.push_async_callback(core.old.close)
         await core.operating.open()
         client.copy.on_change(lambda _directory, _changed: core.directory_changed())
         service = EndpointService(

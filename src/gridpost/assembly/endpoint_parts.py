@@ -111,7 +111,7 @@ class EndpointCore:
         if configuration.old_network is not None:
             old = self.old = old_network(configuration.old_network, configuration, context)
             self.submission.ways.second = transfer.second = old
-            old.uploading.on_unblocked = lambda: self.dispatcher.opened(OLD_NETWORK)
+            old.on_open = lambda: self.dispatcher.opened(OLD_NETWORK)
         self._expiry = Expiry(context, configuration.retention_of())
         self.upkeep = Upkeep(
             context,
@@ -189,7 +189,8 @@ class EndpointCore:
         """503 cl. 10: changed parameters count without a restart; ports and folders need one."""
         if configuration == self._configuration:
             return
-        await self._client.configuration.change(configuration.entry(), by=by)
+        if self._client.copy.home is not None:
+            await self._client.configuration.change(configuration.entry(), by=by)
         before, self._configuration = self._configuration, configuration
         self.context.settings = configuration.settings()
         if self.old is not None and configuration.old_network is not None:

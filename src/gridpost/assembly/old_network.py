@@ -11,7 +11,7 @@ from gridpost.services.directory_client.node_soap import NodeSoapClient
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.old_network.network import OldNetwork
 from gridpost.stores.keys.papers import PaperKeyring
-from gridpost.transports.https import ClientTls, HttpsClient
+from gridpost.transports.https import ClientTls, HttpsClient, Keeping
 
 
 def old_network(
@@ -23,13 +23,16 @@ def old_network(
     """Shares the store, the channels and the rules of `context`, and has keys of its own."""
     clock = context.clock
     keys = PaperKeyring(section.papers, configuration.passphrase(), pool)
-    client = NodeSoapClient(
-        HttpsClient(ClientTls(lambda: keys.credentials(clock.now())), proxy=section.proxy)
+    # Cl. 3.8: whatever a node is asked may be asked again, so that connections may be kept.
+    https = HttpsClient(
+        ClientTls(lambda: keys.credentials(clock.now())), proxy=section.proxy, keeping=Keeping()
     )
     return OldNetwork(
         replace(context, keyring=keys),
         section.settings(configuration.contact.organization),
-        client,
+        NodeSoapClient(https),
         lambda: keys.token_signer(clock.now()),
         keys.roots,
+        keys.refresh,
+        https.close,
     )

@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gridpost.core.certificate import Certificate, CertificateKind
@@ -65,6 +65,12 @@ def encode(file: ProofFile) -> bytes:
             )
             if certificate is not None
         },
+        # MADES 1.1 cl. 3.14.3 signs them; the metadata of 503 has no such field.
+        "senderDescriptions": {
+            name: message.metadata.sender_description
+            for name, message in _messages(proof)
+            if message.metadata.sender_description
+        },
         "directory": [
             {
                 "file": f"directory/{number}.xml",
@@ -83,17 +89,23 @@ def encode(file: ProofFile) -> bytes:
     return buffer.getvalue()
 
 
-def _parts(file: ProofFile) -> Iterator[tuple[str, bytes]]:
-    proof = file.proof
-    yield "document", proof.message.content
-    yield "message.xml", metadata_form.encode(proof.message.metadata).encode()
-    for name, acknowledgement in (
+def _messages(proof: ProofSet) -> Iterator[tuple[str, InternalMessage]]:
+    for name, message in (
+        ("message", proof.message),
         ("acknowledgement", proof.acknowledgement),
         ("receive-acknowledgement", proof.receive_acknowledgement),
     ):
-        if acknowledgement is not None:
-            yield f"{name}.xml", metadata_form.encode(acknowledgement.metadata).encode()
-            yield f"{name}.content", acknowledgement.content
+        if message is not None:
+            yield name, message
+
+
+def _parts(file: ProofFile) -> Iterator[tuple[str, bytes]]:
+    proof = file.proof
+    yield "document", proof.message.content
+    for name, message in _messages(proof):
+        yield f"{name}.xml", metadata_form.encode(message.metadata).encode()
+        if message is not proof.message:
+            yield f"{name}.content", message.content
     for name, certificate in (
         ("sender", proof.sender_certificate),
         ("recipient", proof.recipient_certificate),
@@ -133,9 +145,12 @@ def _read(archive: zipfile.ZipFile) -> ProofFile:
         raise _unusable(f"its form {index.get('form')!r} is not {FORM}: use a newer Gridpost")
     names = set(archive.namelist())
     ids = index.get("certificateIDs", {})
+    descriptions = index.get("senderDescriptions", {})
 
     def message(name: str, content: bytes) -> InternalMessage:
-        return InternalMessage(metadata_form.decode(_part(archive, f"{name}.xml")), content)
+        found = metadata_form.decode(_part(archive, f"{name}.xml"))
+        described = replace(found, sender_description=str(descriptions.get(name, "")))
+        return InternalMessage(described, content)
 
     def acknowledgement(name: str) -> InternalMessage | None:
         if f"{name}.xml" not in names:

@@ -10,7 +10,14 @@ from starlette.types import Receive, Scope, Send
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.https import HttpRequest
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.transports.https import ClientTls, HttpsClient, ServerTls, Timeouts, serve
+from gridpost.transports.https import (
+    ClientTls,
+    HttpsClient,
+    Keeping,
+    ServerTls,
+    Timeouts,
+    serve,
+)
 from gridpost.transports.https.tls import ClientCertificate, server_context
 from support.https import Echo, Proxy, credentials, listening, live, live_pki
 
@@ -181,3 +188,90 @@ async def test_a_proxy_leads_to_the_server_and_the_server_is_still_judged(scheme
 def test_a_proxy_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(Refusal, match="a proxy is given as"):
         client(url)
+
+
+def keeping() -> HttpsClient:
+    return HttpsClient(ClientTls(lambda: live("E1")), keeping=Keeping())
+
+
+class Counting(Echo):
+    """Counts connections by the port of the client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ports: list[int] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self.ports.append(scope["client"][1])
+        await super().__call__(scope, receive, send)
+
+
+async def test_a_kept_connection_serves_further_requests() -> None:
+    app, kept = Counting(), keeping()
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        try:
+            for _ in range(3):
+                answer = await kept.request(POST, urls=[url], authorise=anybody)
+                assert answer.chain == live("CD-1").chain
+            assert len(set(app.ports)) == 1
+            # Several at once have one each.
+            both = [kept.request(POST, urls=[url], authorise=anybody) for _ in range(2)]
+            assert [a.status for a in await asyncio.gather(*both)] == [200, 200]
+            assert len(set(app.ports)) == 2
+            for _ in range(2):
+                await client().request(POST, urls=[url], authorise=anybody)
+            assert len(set(app.ports)) == 4
+        finally:
+            await kept.close()
+
+
+async def test_a_kept_connection_is_judged_before_each_request() -> None:
+    app, kept = Counting(), keeping()
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        try:
+            await kept.request(POST, urls=[url], authorise=anybody)
+            with pytest.raises(Refusal, match="not the one that was dialled"):
+                await kept.request(POST, urls=[url], authorise=nobody)
+            assert len(app.ports) == 1
+            await kept.request(POST, urls=[url], authorise=anybody)
+            assert len(set(app.ports)) == 2
+        finally:
+            await kept.close()
+
+
+async def test_a_kept_connection_ends_with_our_certificate_and_with_its_time() -> None:
+    app, shown = Counting(), [live("E1")]
+    kept = HttpsClient(ClientTls(lambda: shown[0]), keeping=Keeping())
+    short = HttpsClient(ClientTls(lambda: live("E1")), keeping=Keeping(age=0.0))
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        try:
+            await kept.request(POST, urls=[url], authorise=anybody)
+            shown[0] = live("E2")
+            await kept.request(POST, urls=[url], authorise=anybody)
+            assert app.chains == [live("E1").chain, live("E2").chain]
+            assert len(set(app.ports)) == 2
+            for _ in range(2):
+                await short.request(POST, urls=[url], authorise=anybody)
+            assert len(set(app.ports)) == 4
+        finally:
+            await kept.close()
+            await short.close()
+
+
+async def test_a_server_that_was_restarted_is_asked_by_a_new_connection() -> None:
+    kept = keeping()
+    try:
+        async with serve(Echo(), "127.0.0.1", 0, tls()) as server:
+            port = server.port
+            url = f"https://127.0.0.1:{port}"
+            await kept.request(POST, urls=[url], authorise=anybody)
+        with pytest.raises(Refusal, match="cannot be reached"):
+            await kept.request(POST, urls=[url], authorise=anybody)
+        async with serve(Echo(), "127.0.0.1", port, tls()):
+            assert (await kept.request(POST, urls=[url], authorise=anybody)).status == 200
+    finally:
+        await kept.close()

@@ -2,7 +2,8 @@
 
 Woken by whoever stores a transfer, by lines that open and by the end of a pause; nothing is polled.
 A message-type that keeps its order has one transfer under way to each recipient, and nothing
-overtakes one that waits (503 cl. 5.11). Outcomes that come in together are committed together.
+overtakes one that waits (503 cl. 5.11); in a MADES 1.1 network every type does (its cl. 3.13).
+Outcomes that come in together are committed together.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ class Dispatcher:
             if pair is None or self._order.may_start(pair, outgoing):
                 self._start(outgoing, pair)
         # A short answer has everything that there is: what was expected and is not in it has gone.
-        seen = {o.number for o in found} | self._tasks.keys()
+        # What was not asked for, because it waited when the question was put, says nothing.
+        seen = {o.number for o in found} | self._tasks.keys() | excluded
         gone = len(found) < room and self._order.forget_absent(seen, closed)
         return bool(found) or gone
 
@@ -178,7 +180,7 @@ class Dispatcher:
         self._outcomes.append(attempt)
         self._settling.add(outgoing.number)
         self._ended(outgoing)
-        if pair is not None and attempt.refusal is not None:
+        if pair is not None and attempt.refusal is not None and not attempt.fatal:
             self._order.pause(pair, attempt.at + self._back_off.after(self._order.failed(pair)))
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
@@ -210,7 +212,8 @@ class Dispatcher:
                     self._carried.discard(attempt.outgoing.message.metadata.message_id)
                     pair = self._pair(attempt.outgoing)
                     if pair is not None:
-                        self._order.ended(pair, attempt.outgoing, attempt.refusal is None)
+                        over = attempt.refusal is None or attempt.fatal
+                        self._order.ended(pair, attempt.outgoing, over)
                 self.wake()
         finally:
             self._writing = None
@@ -239,7 +242,8 @@ class Dispatcher:
         metadata = outgoing.message.metadata
         if metadata.internal_type is not InternalType.STANDARD_MESSAGE:
             return None
-        if not self._context.settings.keeps_order(metadata.message_type):
+        kept = outgoing.route.old or self._context.settings.keeps_order(metadata.message_type)
+        if not kept:
             return None
         return metadata.message_type, metadata.receiver_code
 
@@ -278,9 +282,10 @@ class _Order:
         self._under_way[pair] = outgoing.number
         return True
 
-    def ended(self, pair: Pair, outgoing: Outgoing, transferred: bool) -> None:
+    def ended(self, pair: Pair, outgoing: Outgoing, over: bool) -> None:
+        """`over`: transferred, or never to be tried again."""
         self._under_way.pop(pair, None)
-        if transferred:
+        if over:
             self._failures.pop(pair, None)
             self._advance(pair)
         else:

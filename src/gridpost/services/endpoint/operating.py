@@ -13,13 +13,14 @@ from gridpost.core.delivery import Decision, Event, Occurrence, Side, State
 from gridpost.core.holds import Hold, HoldKind, Holds, read_hold_value
 from gridpost.core.identifiers import MessageId, new_message_id
 from gridpost.core.journal import AdministrationRow
-from gridpost.core.message import InternalType
+from gridpost.core.message import InternalMessage, InternalType
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.submission import Document, Submission
 from gridpost.services.endpoint.tracking import acknowledgement_row, happen
+from gridpost.wire.mades11.compression import expand
 
 MOST_REASON = 1000
 MOST_HELD_BACK = 1000
@@ -73,10 +74,12 @@ class Operating:
 
         entry, content = await self._context.store.read(look)
         metadata = entry.metadata
+        # What was packed for an old network is packed anew where the new message goes.
+        limit = max(len(content), self._context.settings.max_content)
         document = Document(
             metadata.receiver_code,
             metadata.message_type,
-            content,
+            expand(InternalMessage(metadata, content), limit),
             metadata.ba_message_id,
             metadata.sender_application,
             metadata.extension,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -61,10 +62,29 @@ class PaperKeyring:
         self._pool = pool
         self._held: tuple[_Held, ...] = ()
         self._roots: tuple[bytes, ...] = ()
+        self._seen: frozenset[tuple[str, int, int]] = frozenset()
         self.reload()
+
+    def refresh(self) -> bool:
+        """`reload`, if a file has changed; did one?"""
+        if self._state() == self._seen:
+            return False
+        self.reload()
+        return True
+
+    def _state(self) -> frozenset[tuple[str, int, int]]:
+        names = [f"{kind.value.lower()}{end}" for kind in KINDS for end in (".key", ".pem")]
+        files = [folder / name for folder in self._folders for name in (*names, "roots.pem")]
+        found = set()
+        for file in files:
+            with suppress(OSError):
+                status = file.stat()
+                found.add((str(file), status.st_mtime_ns, status.st_size))
+        return frozenset(found)
 
     def reload(self) -> None:
         """Cl. 3.16.7.2: a renewed certificate counts as soon as it is read. Blocks."""
+        self._seen = self._state()
         held = [h for folder in self._folders for kind in KINDS if (h := self._read(folder, kind))]
         missing = [k.value for k in KINDS if all(h.certificate.kind is not k for h in held)]
         if missing:

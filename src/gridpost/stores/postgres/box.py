@@ -306,7 +306,7 @@ class PostgresBox:
     def enqueue(
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
     ) -> int:
-        owner = transfers.owner_of(self._connection, self._me, message, self._keeps_order)
+        owner = transfers.owner_of(self._connection, self._me, message, route, self._keeps_order)
         if owner != self._me:
             self._news.tell(Topic.TRANSFER, str(owner))
         return transfers.enqueue(self._connection, owner, message, route, expires_at, priority)

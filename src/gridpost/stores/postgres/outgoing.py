@@ -126,13 +126,14 @@ def owner_of(
     connection: Connection,
     me: int,
     message: InternalMessage,
+    route: Route,
     keeps_order: Callable[[str], bool],
 ) -> int:
     """Who makes the transfer: we, unless the message has to keep its place behind others."""
     metadata = message.metadata
     if metadata.internal_type is not InternalType.STANDARD_MESSAGE:
         return me
-    if not keeps_order(metadata.message_type):
+    if not route.old and not keeps_order(metadata.message_type):
         return me
     pair = (metadata.message_type, metadata.receiver_code)
     found = connection.execute(_PAIR, (*pair, me)).fetchone()

@@ -1,7 +1,8 @@
 """The HTTPS client: a request goes out only after the server's certificate has been judged.
 
-One connection serves one request. Exchanges with a component-directory are minutes apart, and a
-connection that is kept would still be used after its peer was revoked or our certificate renewed.
+One connection serves one request, unless the caller says how long it may be kept: exchanges with a
+component-directory are minutes apart. A kept one is judged again before each request, and is given up
+when our certificate was renewed, when it is old, and when nobody used it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ class Timeouts:
     """From the first attempt to connect to the last byte of the answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long a connection may serve further requests; each of these may safely be made twice."""
+
+    idle: float = 20.0
+    """Less than servers wait for the next request (`Limits.idle_seconds`)."""
+    age: float = 300.0
+    """A peer whose certificate has ended meanwhile is found out after this at the latest."""
+
+
 class HttpsClient:
     """Requests to peers that have one or more URLs, tried in order (503 Table 18, urls)."""
 
@@ -46,9 +57,15 @@ class HttpsClient:
         proxy: str = "",
         timeouts: Timeouts | None = None,
         max_answer: int = 128 * 1024 * 1024,
+        keeping: Keeping | None = None,
     ) -> None:
-        """`proxy` is `http://[user:password@]host:port` or the same with `socks5`."""
+        """`proxy` is `http://[user:password@]host:port` or the same with `socks5`.
+
+        Whoever keeps connections closes them with `close`.
+        """
         self._tls = tls
+        self._keeping = keeping
+        self._kept: dict[str, list[_Line]] = {}
         self._proxy = _proxy(proxy) if proxy else None
         self._timeouts = timeouts or Timeouts()
         self._max_answer = max_answer
@@ -64,7 +81,7 @@ class HttpsClient:
         for url in self._in_order(tuple(urls)):
             attempt = _Attempt(request, url, authorise, self._max_answer)
             try:
-                answer = await attempt.run(self._tls(), self._proxy, self._timeouts)
+                answer = await self._answer(attempt)
             except Refusal as refusal:
                 failures.append(refusal)
                 # What may have arrived must not arrive twice.
@@ -81,6 +98,56 @@ class HttpsClient:
         self._working.pop(tuple(urls), None)
         raise _worst(failures)
 
+    async def close(self) -> None:
+        """Everything that was kept."""
+        kept, self._kept = self._kept, {}
+        for line in (line for lines in kept.values() for line in lines):
+            await line.close()
+
+    async def _answer(self, attempt: _Attempt) -> HttpAnswer:
+        line = await self._take(attempt.url)
+        if line is not None:
+            try:
+                answer = await attempt.run(line, self._timeouts)
+            except Refusal as refusal:
+                await line.close()
+                # The server may have closed it at this moment: a new one tells.
+                if refusal.rule is not Rule.UNREACHABLE or attempt.connected:
+                    raise
+            except BaseException:
+                await line.close()
+                raise
+            else:
+                await self._keep(attempt.url, line)
+                return answer
+        line = _Line(self._tls(), self._proxy, self._keeping)
+        try:
+            answer = await attempt.run(line, self._timeouts)
+        except BaseException:
+            await line.close()
+            raise
+        await self._keep(attempt.url, line)
+        return answer
+
+    async def _take(self, url: str) -> _Line | None:
+        """A kept connection that still counts; those that do not are closed."""
+        if self._keeping is None:
+            return None
+        context, now = self._tls(), time.monotonic()
+        lines = self._kept.get(url, [])
+        while lines:
+            line = lines.pop()
+            if line.context is context and now < line.until and line.open:
+                return line
+            await line.close()
+        return None
+
+    async def _keep(self, url: str, line: _Line) -> None:
+        if self._keeping is None or not line.open:
+            await line.close()
+            return
+        self._kept.setdefault(url, []).append(line)
+
     def _in_order(self, urls: tuple[str, ...]) -> list[str]:
         preferred = self._preferred(urls)
         return [preferred, *(url for url in urls if url != preferred)]
@@ -90,6 +157,39 @@ class HttpsClient:
         return url if time.monotonic() - since <= _PREFERENCE_SECONDS else urls[0]
 
 
+class _Line:
+    """One connection at a time to one server, with the chain that the server showed."""
+
+    def __init__(
+        self, context: ssl.SSLContext, proxy: httpcore.Proxy | None, keeping: Keeping | None
+    ) -> None:
+        self.context = context
+        self.until = time.monotonic() + (0.0 if keeping is None else keeping.age)
+        self.kept = keeping is not None
+        self.chain: tuple[bytes, ...] = ()
+        self.judge: Callable[[ssl.SSLObject | None], None] = lambda peer: None
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=context,
+            proxy=proxy,
+            network_backend=JudgingBackend(lambda peer: self.judge(peer)),
+            max_connections=1,
+            max_keepalive_connections=int(self.kept),
+            keepalive_expiry=None if keeping is None else keeping.idle,
+        )
+
+    @property
+    def pool(self) -> httpcore.AsyncConnectionPool:
+        return self._pool
+
+    @property
+    def open(self) -> bool:
+        """Is there a connection that another request could take?"""
+        return any(c.is_available() and not c.has_expired() for c in self._pool.connections)
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+
 class _Attempt:
     """One request to one URL."""
 
@@ -97,31 +197,30 @@ class _Attempt:
         self, request: HttpRequest, url: str, authorise: Authorise, max_answer: int
     ) -> None:
         self._request = request
-        self._url = url
+        self.url = self._url = url
         self._authorise = authorise
         self._max_answer = max_answer
-        self._backend = JudgingBackend(self._judge)
         self._chain: tuple[bytes, ...] = ()
         self.sent = False
         """May a byte of the request have reached the server?"""
+        self.connected = False
+        """Was a connection opened for it?"""
 
-    async def run(
-        self, context: ssl.SSLContext, proxy: httpcore.Proxy | None, timeouts: Timeouts
-    ) -> HttpAnswer:
+    async def run(self, line: _Line, timeouts: Timeouts) -> HttpAnswer:
         target = self._target()
+        line.judge = self._judge
+        if line.chain:
+            # What was true at the handshake may not be any more.
+            self._authorise(line.chain)
+            self._chain = line.chain
+            self.sent = True
         try:
             async with (
                 asyncio.timeout(timeouts.exchange),
-                httpcore.AsyncConnectionPool(
-                    ssl_context=context,
-                    proxy=proxy,
-                    network_backend=self._backend,
-                    max_keepalive_connections=0,
-                ) as pool,
-                pool.stream(
+                line.pool.stream(
                     self._request.method,
                     target,
-                    headers=self._headers(),
+                    headers=self._headers(line.kept),
                     content=self._request.body,
                     extensions={"timeout": {"connect": timeouts.connect}},
                 ) as response,
@@ -135,6 +234,7 @@ class _Attempt:
             raise self._network_failure(error) from error
         except (httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
             raise self._failed(str(error) or type(error).__name__) from error
+        line.chain = self._chain
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
         return HttpAnswer(response.status, body, self._url, headers, self._chain)
 
@@ -145,13 +245,14 @@ class _Attempt:
             raise Refusal(Rule.INCONSISTENT_CONFIGURATION, f"'{self._url}' is no https URL")
         return self._url.rstrip("/") + self._request.path
 
-    def _headers(self) -> list[tuple[str, str]]:
+    def _headers(self, kept: bool) -> list[tuple[str, str]]:
         parts = urlsplit(self._url)
         headers = [
             ("Host", parts.netloc.rpartition("@")[2]),
             ("Accept", self._request.media_type),
-            ("Connection", "close"),
         ]
+        if not kept:
+            headers.append(("Connection", "close"))
         if self._request.body:
             headers += [
                 ("Content-Type", self._request.media_type),
@@ -178,7 +279,7 @@ class _Attempt:
             raise Refusal(Rule.CHAIN_NOT_TRUSTED, f"{self._url} shows no verified certificate")
         self._authorise(chain)
         self._chain = chain
-        self.sent = True
+        self.sent = self.connected = True
 
     def _network_failure(self, error: Exception) -> Refusal:
         cause: BaseException | None = error

@@ -67,11 +67,17 @@ class OldArrival(Arrival):
         return await self._message(sealed, OLD_NETWORK, now)
 
     async def _learn(self, metadata: Metadata) -> None:
-        """Cl. 3.16.4.2: what the checks below look up is fetched from the home node first."""
+        """Cl. 3.16.4.2: what the checks below look up is fetched from the home node first.
+
+        And what evidence needs: whom both parties have their certificates from.
+        """
         directory = self._network.directory
-        if await directory.component(metadata.sender_code) is not None:
+        await directory.component(self._context.code)
+        sender = await directory.component(metadata.sender_code)
+        if sender is not None:
             named = processor_value(metadata, SIGNATURE, "Certificate ID")
             await directory.signing(metadata.sender_code, named)
+            await self._network.meet(sender)
 
     async def _open(self, sealed: SealedMessage, now: datetime) -> Opened:
         opened = await super()._open(sealed, now)

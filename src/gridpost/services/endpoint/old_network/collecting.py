@@ -62,11 +62,12 @@ class Collecting:
     async def round(self) -> bool:
         """One download; is there more to fetch at once?"""
         network = self._network
+        await network.refresh_keys()
         downloaded = await network.home.collect()
         if network.problem:
             log.info("home node answers", node=network.settings.node)
             network.problem = ""
-            network.uploading.on_unblocked()
+            network.on_open()
         for metadata, body in downloaded.messages:
             await self._arrival.take(metadata, body)
         await self._log_unreadable(downloaded)

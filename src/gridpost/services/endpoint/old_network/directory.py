@@ -110,6 +110,9 @@ class OldDirectory:
                 held[der] = read_certificate(der, CertificateKind.INTEGRATED_CA)
                 self._copy = None
 
+    def knows_issuers(self, node: str) -> bool:
+        return bool(self._issuers.get(node))
+
     def copy(self) -> Directory:
         """Everything that may be used now, in the words of 503."""
         now = self._clock.now()

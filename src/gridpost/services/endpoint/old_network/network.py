@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
 
 from gridpost.core.certificate import Certificate
 from gridpost.core.https import Authorise
@@ -23,6 +27,14 @@ from gridpost.services.endpoint.old_network.uploading import Uploading
 from gridpost.services.endpoint.transfer import Attempt
 from gridpost.services.endpoint.ways import Way
 from gridpost.wire.mades11.compression import compress
+
+log = structlog.get_logger(__name__)
+
+_MEET_PAUSE = timedelta(minutes=1)
+
+
+async def _nothing() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +57,40 @@ class OldNetwork:
         client: NodeSoapClient,
         token_signer: Callable[[], TokenSigner],
         roots: Callable[[], Sequence[bytes]] = tuple,
+        refresh_keys: Callable[[], bool] = lambda: False,
+        close: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
-        """`context` has the keys of this network; its directory is set to what the node says."""
+        """`context` has the keys of this network; its directory is set to what the node says.
+
+        `refresh_keys` blocks, and says whether there are new ones; `close` ends connections.
+        """
         self.context = context
         self.settings = settings
         self._client = client
         self._token_signer = token_signer
         self.roots = roots
+        self._refresh_keys = refresh_keys
+        self.close = close
         self._sessions: dict[tuple[str, tuple[str, ...]], NodeSession] = {}
+        self._meet_again: dict[str, datetime] = {}
         self.home = self._new_session(settings.node, settings.urls, home=True)
         self.directory = OldDirectory(context.code, settings.node, context.clock, lambda: self.home)
         context.directory = self.directory.copy
         self.uploading = Uploading(context, lambda: self.settings, self._session, self)
         self.problem = "not asked yet"
         """Why the home node cannot be used; empty while it answers."""
+        self.on_open: Callable[[], None] = lambda: None
+        """The home node answers again: what was postponed may be tried at once."""
         self.rejected: Refusal | None = None
         """Cl. 4.2.2: the network does not accept this endpoint."""
+
+    async def refresh_keys(self) -> None:
+        """Cl. 3.16.7.2: a renewed certificate counts without a restart; a spoiled one changes nothing."""
+        try:
+            if await asyncio.to_thread(self._refresh_keys):
+                log.info("keys of the MADES 1.1 network read again")
+        except Refusal as refusal:
+            log.error("keys not read again", reason=refusal.message, id=refusal.id)
 
     # ------------------------------------------------------------ sessions
 
@@ -94,6 +124,17 @@ class OldNetwork:
             mversion=self.settings.mversion,
             service_mversion=self.settings.mversion if service is None else service,
         )
+
+    async def meet(self, component: NodeComponent) -> None:
+        """Learn the INTEGRATED CA of its node, which only a handshake shows; without haste."""
+        node, now = component.routing.node, self.context.clock.now()
+        if self.directory.knows_issuers(node) or now < self._meet_again.get(node, now):
+            return
+        try:
+            await self._session(component).connect()
+        except Refusal as refusal:
+            self._meet_again[node] = now + _MEET_PAUSE
+            log.info("node not met", node=node, reason=refusal.message)
 
     def _authorise(self, node: str) -> Authorise:
         is_node = belongs_to(node)

@@ -1,7 +1,8 @@
-"""Transfers to the home nodes of recipients (MADES 1.1 cl. 3.8, 3.13): one upload at a time to each node.
+"""Transfers to the home nodes of recipients (MADES 1.1 cl. 3.8): one upload at a time to each node.
 
 What waits while an upload is under way goes together in the next one. Of one business-type to one
-recipient nothing overtakes: not while it is sealed, and not while an earlier one is tried again.
+recipient the dispatcher has one message under way (cl. 3.13), because a node may refuse the first of
+two in one upload and keep the second.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import Protocol
 import structlog
 
 from gridpost.core.certificate import Certificate
-from gridpost.core.delivery import Side, State
-from gridpost.core.message import InternalType, Metadata, SealedMessage
+from gridpost.core.message import SealedMessage
 from gridpost.core.message_box import Outgoing
 from gridpost.core.node import NodeComponent
 from gridpost.core.refusal import Refusal, Rule
@@ -27,9 +27,6 @@ from gridpost.wire.seal.closing import seal_message
 
 log = structlog.get_logger(__name__)
 
-Pair = tuple[str, str]
-"""Business-type and recipient."""
-
 
 @dataclass(slots=True)
 class _Item:
@@ -40,12 +37,6 @@ class _Item:
     @property
     def order(self) -> tuple[int, int]:
         return -self.outgoing.priority, self.outgoing.number
-
-
-@dataclass(frozen=True, slots=True)
-class _Blocked:
-    number: int
-    message_id: str
 
 
 class _NodeQueue:
@@ -83,33 +74,20 @@ class Uploading:
         self._session = session
         self._recipients = recipients
         self._queues: dict[str, _NodeQueue] = {}
-        self._last: dict[Pair, asyncio.Future[None]] = {}
-        self._blocked: dict[Pair, _Blocked] = {}
-        self.on_unblocked: Callable[[], None] = lambda: None
 
     def views(self) -> list[NodeView]:
         return [NodeView(n, len(q.items), q.problem) for n, q in self._queues.items()]
 
     async def attempt(self, outgoing: Outgoing) -> Attempt:
         """services.endpoint.transfer.SecondCourier."""
-        before, placed = self._ticket(outgoing)
         accepted, where = False, ""
         try:
-            await self._refuse_overtaking(outgoing)
             component, certificate = await self._route(outgoing)
             accepted, where = True, component.routing.node
             sealed = await self._seal(outgoing, certificate)
-            if before is not None:
-                await before
-            done = self._put(component, outgoing, sealed)
-            placed.set_result(None)
-            outcome = await done
+            outcome = await self._put(component, outgoing, sealed)
         except Refusal as refusal:
-            self._ended(outgoing, refusal)
             return self._failed(outgoing, refusal, accepted)
-        finally:
-            if not placed.done():
-                placed.set_result(None)
         if outcome is None:
             return Attempt(
                 outgoing, self._context.clock.now(), len(sealed.body), accepted=True, where=where
@@ -146,56 +124,6 @@ class Uploading:
         profile = self._context.settings.profile(metadata.receiver_code)
         return await seal_message(message, None, certificate, profile, at=now)
 
-    # ------------------------------------------------------------ order
-
-    def _ticket(
-        self, outgoing: Outgoing
-    ) -> tuple[asyncio.Future[None] | None, asyncio.Future[None]]:
-        """Called in the order of the queue, before anything is awaited."""
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        pair = _pair(outgoing.message.metadata)
-        if pair is None:
-            return None, mine
-        before = self._last.get(pair)
-        self._last[pair] = mine
-        mine.add_done_callback(lambda _: self._forget(pair, mine))
-        return before, mine
-
-    def _forget(self, pair: Pair, mine: asyncio.Future[None]) -> None:
-        if self._last.get(pair) is mine:
-            del self._last[pair]
-
-    async def _refuse_overtaking(self, outgoing: Outgoing) -> None:
-        """Cl. 3.13: an earlier message of the pair that is still to be sent goes first."""
-        pair = _pair(outgoing.message.metadata)
-        blocked = self._blocked.get(pair) if pair is not None else None
-        if pair is None or blocked is None or outgoing.number <= blocked.number:
-            return
-        first = blocked.message_id
-        entry = await self._context.store.read(lambda work: work.box.find(Side.SENT, first))
-        waiting = entry is not None and entry.delivery.state in _WAITING
-        if not waiting or entry is None or entry.delivery.expires_at <= self._context.clock.now():
-            if self._blocked.get(pair) == blocked:
-                del self._blocked[pair]
-            return
-        raise self._after(first)
-
-    def _after(self, message_id: str) -> Refusal:
-        return Refusal(Rule.BUSY, f"the earlier message {message_id} of its type goes first")
-
-    def _ended(self, outgoing: Outgoing, refusal: Refusal | None) -> None:
-        pair = _pair(outgoing.message.metadata)
-        if pair is None:
-            return
-        blocked = self._blocked.get(pair)
-        if refusal is not None and refusal.rule not in _FINAL:
-            if blocked is None or outgoing.number < blocked.number:
-                message_id = outgoing.message.metadata.message_id
-                self._blocked[pair] = _Blocked(outgoing.number, message_id)
-        elif blocked is not None and blocked.number == outgoing.number:
-            del self._blocked[pair]
-            self.on_unblocked()
-
     # ------------------------------------------------------------ uploads
 
     def _put(
@@ -229,11 +157,6 @@ class Uploading:
         batch: list[_Item] = []
         size = 0
         for item in sorted(queue.items, key=lambda item: item.order):
-            pair = _pair(item.outgoing.message.metadata)
-            blocked = self._blocked.get(pair) if pair is not None else None
-            if blocked is not None and item.outgoing.number > blocked.number:
-                item.done.set_result(self._after(blocked.message_id))
-                continue
             size += len(item.sealed.body)
             if batch and (len(batch) >= settings.max_messages or size > settings.max_bytes):
                 break
@@ -267,16 +190,9 @@ class Uploading:
                 self._tell(item, Refusal(Rule.UNREACHABLE, "the node did not mention this message"))
 
     def _tell(self, item: _Item, outcome: Refused | Refusal | None) -> None:
-        if isinstance(outcome, Refused):
-            again = Refusal(Rule.UNREACHABLE, outcome.message)
-            self._ended(item.outgoing, None if outcome.fatal else again)
-        else:
-            self._ended(item.outgoing, outcome)
         if not item.done.done():
             item.done.set_result(outcome)
 
-
-_WAITING = frozenset({State.VERIFYING, State.ACCEPTED})
 
 _FINAL = frozenset(
     {
@@ -289,9 +205,3 @@ _FINAL = frozenset(
     }
 )
 """Table 3 row sender, and Table 13: the message is rejected, not tried again."""
-
-
-def _pair(metadata: Metadata) -> Pair | None:
-    if metadata.internal_type is not InternalType.STANDARD_MESSAGE:
-        return None
-    return metadata.message_type, metadata.receiver_code
