@@ -1,4 +1,4 @@
-"""A bus in a process of its own that ends itself, without a word, at one step of a message."""
+"""Buses in processes of their own that end themselves, without a word, at one step of a message."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.bus import open_ledger
 from gridpost.assembly.bus_configuration import read_bus_configuration
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.bus import BusUnit
 from gridpost.envelope import RequestMessage
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.service import BusService
-from gridpost.stores.sqlite.bus import SqliteBusLedger
 
 
 async def serve(file: Path, stop_at: str) -> None:
     configuration = read_bus_configuration(file)
-    ledger = SqliteBusLedger.open(configuration.home / "store", configuration.code)
+    ledger = open_ledger(configuration)
 
     def step(name: str) -> None:
         if name == stop_at:
@@ -33,7 +33,7 @@ async def serve(file: Path, stop_at: str) -> None:
 
     @service.handles("create", "Counts")
     def count(request: RequestMessage, unit: BusUnit) -> None:
-        unit.execute("CREATE TABLE IF NOT EXISTS effect (message_id TEXT NOT NULL) STRICT")
+        unit.execute("CREATE TABLE IF NOT EXISTS effect (message_id TEXT NOT NULL)")
         unit.execute("INSERT INTO effect VALUES (?)", (request.header.message_id,))
         if stop_at == "handler":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -41,9 +41,32 @@ async def serve(file: Path, stop_at: str) -> None:
     keeper = configuration.rabbitmq.client().keep(service.connected, lost=service.lost)
     working = asyncio.create_task(service.run())
     await keeper.start()
-    print("serving", flush=True)
+    (file.parent / f"serving-{os.getpid()}").touch()
     await working
 
 
+def parent() -> None:
+    """Loads everything once. Commands: start FILE STEP, wait PID, kill PID; one line each."""
+    alive: set[int] = set()
+    for line in sys.stdin:
+        command, *arguments = line.split()
+        if command == "start":
+            pid = os.fork()
+            if not pid:
+                asyncio.run(serve(Path(arguments[0]), arguments[1]))
+                os._exit(0)
+            alive.add(pid)
+            print(pid, flush=True)
+            continue
+        pid = int(arguments[0])
+        if command == "kill":
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        alive.discard(pid)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
+    parent()
