@@ -18,7 +18,6 @@ from support.broker_process import broker_network
 from support.memory_broker import MemoryBroker
 
 HERE = Path(__file__).parent
-LIBRARIES = HERE.parents[1] / "var" / "interop-jms"
 PASSWORD = b"changeit"
 
 pytestmark = pytest.mark.skipif(
@@ -54,18 +53,21 @@ def write_trust_store(file: Path, root: x509.Certificate) -> None:
     file.write_bytes(pkcs12.serialize_java_truststore([trusted], protection))
 
 
-async def compiled(folder: Path, name: str) -> tuple[str, ...]:
-    """The command that runs one of the programs in `jms`."""
-    LIBRARIES.mkdir(parents=True, exist_ok=True)
-    if not any(LIBRARIES.glob("qpid-jms-client-*.jar")):
+async def compiled(folder: Path, name: str, project: str = "jms") -> tuple[str, ...]:
+    """The command that runs one of the programs in `jms`, or in another folder with a pom.xml."""
+    libraries = HERE.parents[1] / "var" / f"interop-{project}"
+    libraries.mkdir(parents=True, exist_ok=True)
+    whole = libraries / ".whole"
+    if not whole.exists():
         code, said = await run(
-            "mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={LIBRARIES}",
-            cwd=HERE / "jms", seconds=240,
+            "mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}",
+            cwd=HERE / project, seconds=240,
         )  # fmt: skip
         if code:
-            pytest.skip(f"Maven could not fetch Qpid JMS: {said[-300:]}")
-    path = f"{LIBRARIES}/*:{folder}"
-    source = str(HERE / "jms" / f"{name}.java")
+            pytest.skip(f"Maven could not fetch the libraries of {project}: {said[-300:]}")
+        whole.touch()
+    path = f"{libraries}/*:{folder}"
+    source = str(HERE / project / f"{name}.java")
     code, said = await run("javac", "-cp", path, "-d", str(folder), source, cwd=folder, seconds=120)
     assert code == 0, said
     return "java", "-cp", path, name

@@ -6,80 +6,25 @@ import base64
 import hashlib
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding
 from lxml import etree
 
 from gridpost.core.refusal import Refusal
 from gridpost.envelope import Result, Sender
 from gridpost.services.operations.passwords import hash_password
 from gridpost.wire.envelope import decode_element, element_text
-from gridpost.wire.soap.security import DS, SECURITY, BodySigner, BodyVerifier
+from gridpost.wire.soap.security import DS, SECURITY, BodyVerifier
 from support.bus_site import CONTEXT
 from support.bus_web import CONTENT_TYPES, child, web_bus
+from support.papers import Paper, paper
 from support.soap import envelope
-
-NOW = datetime.now(UTC)
-PEM = serialization.Encoding.PEM
-
-
-@dataclass
-class Paper:
-    key: rsa.RSAPrivateKey
-    certificate: x509.Certificate
-
-    def signer(self, at: datetime | None = None) -> BodySigner:
-        der = self.certificate.public_bytes(serialization.Encoding.DER)
-        return BodySigner(der, self.key, lambda: at or datetime.now(UTC))
-
-    def write(self, folder: Path, name: str) -> None:
-        (folder / f"{name}.pem").write_bytes(self.certificate.public_bytes(PEM))
-        (folder / f"{name}.key").write_bytes(
-            self.key.private_bytes(
-                PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-
-
-def paper(name: str, issuer: Paper | None = None) -> Paper:
-    key = rsa.generate_private_key(65537, 2048)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer.certificate.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - timedelta(hours=1))
-        .not_valid_after(NOW + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(issuer is None, None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(
-                (key if issuer is None else issuer.key).public_key()
-            ),
-            False,
-        )
-        .add_extension(
-            x509.KeyUsage(
-                issuer is not None, False, False, False, False, issuer is None, issuer is None,
-                False, False,
-            ),
-            critical=True,
-        )
-    )  # fmt: skip
-    signing = key if issuer is None else issuer.key
-    return Paper(key, builder.sign(signing, hashes.SHA256()))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +78,7 @@ async def test_a_body_that_is_not_signed_by_somebody_known_is_refused(
         assert verifier.verify(etree.fromstring(answer.content)) == trusted[0]
     good = known.signer().sign(soap(text))
     stranger = paper("EMS", paper("Root"))
-    old = known.signer(NOW - timedelta(hours=3))
+    old = known.signer(datetime.now(UTC) - timedelta(hours=3))
     bad = {
         "not signed": soap(text),
         "changed": good.replace(b"<ID>a</ID>", b"<ID>b</ID>"),

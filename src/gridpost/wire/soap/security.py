@@ -141,15 +141,13 @@ class BodyVerifier:
             part = expected.get(reference.get("URI", ""))
             if part is None:
                 raise _bad("something else than body and timestamp is signed")
-            transforms = [
-                t.get("Algorithm") for t in reference.iterfind(f"{{{DS}}}Transforms/{{{DS}}}*")
-            ]
+            transforms = reference.findall(f"{{{DS}}}Transforms/{{{DS}}}*")
             method = reference.find(f"{{{DS}}}DigestMethod")
             name = _DIGESTS.get(method.get("Algorithm", "") if method is not None else "")
-            if transforms != [_EXCLUSIVE] or name is None:
+            if [t.get("Algorithm") for t in transforms] != [_EXCLUSIVE] or name is None:
                 raise _bad("only exclusive canonicalisation with SHA-256 or SHA-512 is accepted")
             value = _binary(reference.findtext(f"{{{DS}}}DigestValue"))
-            if value != _digest(part, name):
+            if value != _digest(part, name, _prefixes(transforms[0])):
                 raise _bad("what was signed has been changed")
             seen.add(id(part))
         if body is None or id(body) not in seen:
@@ -176,7 +174,8 @@ class BodyVerifier:
             raise _bad("only RSA with SHA-256 or SHA-512 is accepted")
         value = _binary(signature.findtext(f"{{{DS}}}SignatureValue"))
         try:
-            public_key(der).verify(value, _canonical(info), padding.PKCS1v15(), hashed)
+            signed = _canonical(info, _prefixes(canonical))
+            public_key(der).verify(value, signed, padding.PKCS1v15(), hashed)
         except InvalidSignature:
             raise _bad("the signature does not fit") from None
 
@@ -198,12 +197,24 @@ def _text(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
-def _canonical(element: etree._Element) -> bytes:
-    return etree.tostring(element, method="c14n", exclusive=True, with_comments=False)
+def _canonical(element: etree._Element, prefixes: list[str] | None = None) -> bytes:
+    return etree.tostring(
+        element,
+        method="c14n",
+        exclusive=True,
+        with_comments=False,
+        inclusive_ns_prefixes=prefixes or None,
+    )
 
 
-def _digest(element: etree._Element, name: str) -> bytes:
-    return hashlib.new(name, _canonical(element)).digest()
+def _digest(element: etree._Element, name: str, prefixes: list[str] | None = None) -> bytes:
+    return hashlib.new(name, _canonical(element, prefixes)).digest()
+
+
+def _prefixes(method: etree._Element) -> list[str]:
+    """Namespaces that exclusive canonicalisation keeps although nothing in the part uses them."""
+    found = method.find(f"{{{_EXCLUSIVE}}}InclusiveNamespaces")
+    return [] if found is None else found.get("PrefixList", "").split()
 
 
 def _binary(text: str | None) -> bytes:
