@@ -155,7 +155,9 @@ def test_a_folder_without_a_store_is_refused(tmp_path):
 
 async def test_the_command_exports_beside_a_running_component(tmp_path):
     config = tmp_path / "endpoint.toml"
-    config.write_text('component = "endpoint"\ncode = "E1"\nhome = "home"\n')
+    config.write_text(
+        'component = "endpoint"\ncode = "E1"\nhome = "home"\n[journal]\nlanding = "landed"\n'
+    )
     store = SqliteStore.open(tmp_path / "home/store", "E1")
     await write(store, 7)
     command = [*CLI, "journal", "export", "--json"]
@@ -175,7 +177,7 @@ async def test_the_command_exports_beside_a_running_component(tmp_path):
         env=environment(),
         stdout=subprocess.PIPE,
     )
-    landing = tmp_path / "home/landing"
+    landing = tmp_path / "landed"
     await write(store, 3)
     # This process is the component: it has the store open, and it has something to do for as long
     # as the exporter counts.

@@ -26,6 +26,7 @@ from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration_file import ConfigurationFile
 from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.descriptors import allow_connections
+from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
@@ -208,6 +209,9 @@ async def running_broker(
                 f"{configuration.code} is not registered yet: run 'gridpost broker register'",
             )
         await parts.client.configuration.change(configuration.entry(), by=CONFIGURATION_FILE)
+        await stack.enter_async_context(
+            exporting(configuration.journal, file, parts.metrics.registry)
+        )
         broker = Broker(parts.context())
         await broker.open()
         parts.client.copy.on_change(lambda directory, changed: _changed(broker))

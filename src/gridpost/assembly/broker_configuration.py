@@ -20,6 +20,7 @@ from pydantic_settings import SettingsConfigDict
 from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
 from gridpost.assembly.console_configuration import ConsoleSection, console_in
 from gridpost.assembly.directory_configuration import Code, ContactSection, read_certificates
+from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
@@ -180,7 +181,7 @@ class OperationsSection(_Section):
     port: Port = 5680
 
 
-class JournalSection(_Section):
+class JournalSection(ExportSection):
     retention: Period = timedelta(days=365)
 
 

@@ -28,6 +28,7 @@ from gridpost.assembly.bus_parts import (
 )
 from gridpost.assembly.bus_security import SoapSecurity
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.exporter_process import exporting
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.door import WebDoor
@@ -70,7 +71,7 @@ def open_ledger(configuration: BusConfiguration) -> AnyLedger:
 
 @asynccontextmanager
 async def running_bus(
-    configuration: BusConfiguration, *, clock: Clock | None = None
+    configuration: BusConfiguration, *, clock: Clock | None = None, file: Path | None = None
 ) -> AsyncIterator[RunningBus]:
     """Several processes with one home share its store and divide the requests among them."""
     clock = clock or SystemClock()
@@ -78,15 +79,15 @@ async def running_bus(
     async with AsyncExitStack() as stack:
         ledger = await asyncio.to_thread(open_ledger, configuration)
         stack.push_async_callback(ledger.close)
+        registry = CollectorRegistry()
+        await stack.enter_async_context(exporting(configuration.journal, file, registry))
         post = web_post(configuration)
         stack.push_async_callback(post.close)
         security = None
         if configuration.web is not None:
             security = SoapSecurity(configuration.web.security, clock)
         calls = caller(post, security)
-        service = BusService(
-            settings, ledger, clock, BusMetrics(CollectorRegistry()), web=calls.call
-        )
+        service = BusService(settings, ledger, clock, BusMetrics(registry), web=calls.call)
         calls.heard = service.heard
         door = WebDoor(service)
         bridge = None
@@ -149,7 +150,7 @@ async def run_bus(file: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_bus(read_bus_configuration(file)):
+    async with running_bus(read_bus_configuration(file), file=file):
         await stop.wait()
 
 

@@ -24,6 +24,7 @@ from gridpost.assembly.bus_links import (
 )
 from gridpost.assembly.configuration import Configuration, Period, Port, read_configuration
 from gridpost.assembly.directory_configuration import is_loopback
+from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.envelope_exchange import Guard
 from gridpost.core.refusal import Refusal, Rule
@@ -167,6 +168,7 @@ class BusConfiguration(Configuration):
     guard: GuardSection = GuardSection()
     limits: BusLimitsSection = BusLimitsSection()
     operations: BusOperationsSection = BusOperationsSection()
+    journal: ExportSection = ExportSection()
     store: Literal["sqlite", "postgres"] = "sqlite"
     postgres: PostgresSection | None = None
     web: WebSection | None = None

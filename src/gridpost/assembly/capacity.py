@@ -33,6 +33,7 @@ from gridpost.assembly.capacity_operating import (
 )
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.console import settings_of
+from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.operations_token import admitting, write_token
 from gridpost.console.frame import Frame
@@ -95,6 +96,9 @@ async def running_capacity(
             _turn(configuration, settings.market, clock, holder)
         )
         service = CapacityService(settings, clock, ledger, CapacityMetrics(CollectorRegistry()))
+        await stack.enter_async_context(
+            exporting(configuration.journal, file, service.metrics.registry)
+        )
         store = configuration.home / "store"
         await halt_after_restore(store, ledger, service, clock.now())
         run = await ledger.activate(holder, clock.now())

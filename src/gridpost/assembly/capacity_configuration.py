@@ -14,6 +14,7 @@ from pydantic_settings import SettingsConfigDict
 from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
 from gridpost.assembly.console_configuration import ConsoleSection, console_in
 from gridpost.assembly.directory_configuration import AdministrationSection, Code, is_loopback
+from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.allocation import Party, Role
@@ -201,7 +202,7 @@ class CapacityAdministrationSection(AdministrationSection):
     port: Port = 8482
 
 
-class JournalSection(_Section):
+class JournalSection(ExportSection):
     retention: Period = timedelta(days=365)
     keep_exported: Period = timedelta(days=30)
     """Rows that `gridpost journal export` has taken go already after this."""

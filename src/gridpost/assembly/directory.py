@@ -23,6 +23,7 @@ from gridpost.assembly.directory_configuration import (
 )
 from gridpost.assembly.directory_console import SETTINGS
 from gridpost.assembly.directory_keys import DirectoryKeys, make_key
+from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.installation import packer
 from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
@@ -264,6 +265,9 @@ async def running_directory(
         store = await _opened(configuration, stop or asyncio.Event())
         stack.push_async_callback(store.close)
         parts = Assembly(configuration, store, clock, keys)
+        await stack.enter_async_context(
+            exporting(configuration.journal, file, parts.metrics.registry)
+        )
         await parts.renew_own()
         server = await stack.enter_async_context(
             serve(

@@ -12,6 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from gridpost.assembly.configuration import Duration, Period, Port, read_configuration
 from gridpost.assembly.console_configuration import ConsoleSection, console_in
+from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.component import Contact
@@ -122,7 +123,7 @@ class AdministrationSection(_Section):
         return self
 
 
-class JournalSection(_Section):
+class JournalSection(ExportSection):
     retention: Period = timedelta(days=365)
     refused_connections: Annotated[int, Field(ge=1)] = 100
     """How many connections that were not let in are written down a minute; more are counted."""

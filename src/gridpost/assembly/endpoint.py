@@ -33,6 +33,7 @@ from gridpost.assembly.endpoint_ports import (
     serve_console,
     serve_direct,
 )
+from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.core.component import ComponentType
@@ -152,6 +153,7 @@ async def running_endpoint(
         if core.old is not None:
             stack.push_async_callback(core.old.close)
         await core.operating.open()
+        await stack.enter_async_context(exporting(configuration.journal, file, core.registry))
         client.copy.on_change(lambda _directory, _changed: core.directory_changed())
         service = EndpointService(
             [Duty("lines", core.lines.run), Duty("dispatch", core.dispatcher.run)]

@@ -16,6 +16,7 @@ from watchfiles import watch
 from gridpost.assembly.broker_configuration import QueuesPostgresSection
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration import read_toml
+from gridpost.assembly.journal_configuration import landing_of
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline.files import Place, place
@@ -81,7 +82,7 @@ def export_job(file: Path, landing: str | Place | None, rows: int) -> ExportJob:
         raise Refusal(Rule.USAGE, f"{file}: not the configuration of a component")
     folder = file.resolve().parent / home
     lower_priority()
-    target = Landing(place(landing or folder / "landing"))
+    target = Landing(place(landing or _configured(file, content) or folder / "landing"))
     now = SystemClock().now
     local = Exporter(folder / "store", target, now, rows)
     section = _database(file, content)
@@ -95,6 +96,12 @@ def export_job(file: Path, landing: str | Place | None, rows: int) -> ExportJob:
         # An edge keeps transfers in the database and everything else in its folder.
         return ExportJob(_Both(local, shared), None)
     return ExportJob(shared, None)
+
+
+def _configured(file: Path, content: dict[str, Any]) -> str:
+    section = content.get("journal")
+    named = section.get("landing") if isinstance(section, dict) else None
+    return landing_of(file, named) if isinstance(named, str) and named else ""
 
 
 @dataclass(frozen=True, slots=True)

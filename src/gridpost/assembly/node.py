@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_keys import DirectoryKeys
+from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
 from gridpost.assembly.node_console import ServedNode, node_console
 from gridpost.assembly.spool import spooling
@@ -87,6 +88,8 @@ async def running_node(
             SqliteNodeStore.open, configuration.home / "store", configuration.code
         )
         stack.push_async_callback(store.close)
+        registry = CollectorRegistry()
+        await stack.enter_async_context(exporting(configuration.journal, file, registry))
         await _say_version(store, mversion)
         authority = Authority(keys.issuers(), configuration.directory.certificate_validity)
         await keys.renew_own(authority, clock.now(), configuration.directory.renewal)
@@ -124,7 +127,7 @@ async def running_node(
                 clock=clock.now,
             )
         )
-        registry, measure = _figures(store, api)
+        measure = _figures(store, api, registry)
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
@@ -210,9 +213,8 @@ def _external(der: bytes, kind: CertificateKind, at: datetime) -> Certificate:
 
 
 def _figures(
-    store: SqliteNodeStore, api: NodeSoapApi
-) -> tuple[CollectorRegistry, Callable[[], Awaitable[None]]]:
-    registry = CollectorRegistry()
+    store: SqliteNodeStore, api: NodeSoapApi, registry: CollectorRegistry
+) -> Callable[[], Awaitable[None]]:
     messages = Gauge(
         "gridpost_node_messages", "Messages in the box, by state.", ["state"], registry=registry
     )
@@ -230,7 +232,7 @@ def _figures(
         for (operation, outcome), count in api.counts.items():
             requests.labels(operation, outcome).set(count)
 
-    return registry, measure
+    return measure
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

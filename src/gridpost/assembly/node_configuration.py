@@ -24,6 +24,7 @@ from gridpost.assembly.directory_configuration import (
     is_loopback,
     read_certificates,
 )
+from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.core.component import Contact
 from gridpost.core.node import NODE_MVERSION, Priorities, PurgeStrategy, Purging
 from gridpost.services.node.settings import NodeSettings
@@ -103,6 +104,7 @@ class NodeConfiguration(Configuration):
     messages: MessagesSection = MessagesSection()
     operations: NodeOperationsSection = NodeOperationsSection()
     keys: KeysSection = KeysSection()
+    journal: ExportSection = ExportSection()
     console: ConsoleSection | None = None
 
     def passphrase(self) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -29,7 +30,8 @@ def export(
     landing: Annotated[
         str | None,
         typer.Option(
-            "--landing", help="Landing folder, a path or an address; default: landing in its home."
+            "--landing",
+            help="Landing folder, a path or an address; default: as configured, or landing in its home.",
         ),
     ] = None,
     follow: Annotated[
@@ -38,6 +40,12 @@ def export(
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between segments when following.")
     ] = 10.0,
+    until_input_ends: Annotated[
+        bool,
+        typer.Option(
+            "--until-input-ends", help="Stop following when standard input ends: for a parent."
+        ),
+    ] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of one segment.")] = 250_000,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object and nothing else.")
@@ -54,6 +62,8 @@ def export(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    if until_input_ends:
+        threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
     total: dict[str, Any] = {}
     started, used = job.component_cpu_seconds(), time.process_time()
     for done in job.follow(timedelta(seconds=interval), stop):
@@ -62,6 +72,13 @@ def export(
             typer.echo(_sentences(done))
     total = {**total, **_share(started, job.component_cpu_seconds(), time.process_time() - used)}
     typer.echo(json.dumps(total) if as_json else _cost(total))
+
+
+def _wait_for_end(stop: threading.Event) -> None:
+    """Whoever holds the other end of the pipe has closed it, or is no more."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    stop.set()
 
 
 def _share(started: float | None, ended: float | None, used: float) -> dict[str, Any]:

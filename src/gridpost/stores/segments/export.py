@@ -21,6 +21,7 @@ from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import Manifest, SegmentName
 from gridpost.stores.journal_rows import Stored
+from gridpost.stores.process_time import cpu_seconds
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
 from gridpost.stores.sqlite import database
@@ -33,6 +34,7 @@ _READ = (
     "SELECT sequence, at, kind, schema_version, payload FROM journal"
     " WHERE sequence > ? ORDER BY sequence LIMIT ?"
 )
+LOCK = "export.lock"
 _OCTETS = 64 * 1024 * 1024
 
 
@@ -71,7 +73,7 @@ class Exporter:
         started = time.process_time()
         segments: list[Manifest] = []
         lost: list[tuple[int, int]] = []
-        with self._reading() as reader:
+        with self._alone(), self._reading() as reader:
             identity = _identity(reader)
             after = max(SqliteJournal(reader).exported(), self._landing.last(identity))
             while rows := self._read(reader, after):
@@ -112,6 +114,16 @@ class Exporter:
                 connection.execute("COMMIT")
 
     @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two exporters of one store take turns: the second one begins where the first one ended."""
+        handle = os.open(self._store / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with refusing():
             connection = database.connect_reader(self._store)
@@ -139,13 +151,7 @@ def component_cpu_seconds(store: Path) -> float | None:
         return None
     finally:
         os.close(handle)
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    # utime and stime; the name before them may hold anything.
-    ticks = sum(int(value) for value in stat.rpartition(")")[2].split()[11:13])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_seconds(pid)
 
 
 def lower_priority() -> None:

@@ -24,6 +24,9 @@ from gridpost.stores.segments.landing import Landing
 from gridpost.stores.values import to_microseconds
 
 _COMPONENT = "SELECT value FROM meta WHERE name = 'component'"
+_ALONE = (
+    "SELECT pg_advisory_lock(hashtextextended('gridpost journal export ' || current_schema(), 0))"
+)
 _READ = """
     SELECT sequence, at, kind, schema_version, payload FROM journal
     WHERE stream = %s AND sequence > %s ORDER BY sequence LIMIT %s
@@ -47,6 +50,8 @@ class PostgresExporter:
     def run(self) -> list[Export]:
         """Everything that is committed now, of every stream, also of processes that are gone."""
         with refusing(), connect(self._settings) as connection:
+            # Held until the connection ends: exporters of one database take turns.
+            connection.execute(_ALONE)
             found = connection.execute(_COMPONENT).fetchone()
             if found is None:
                 raise Refusal(
