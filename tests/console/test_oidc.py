@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import jwt
@@ -28,13 +29,15 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from console.conftest import drive
 from console.test_frame import SETTINGS, URL, World
 from gridpost.console.oidc import OidcSettings
 from gridpost.console.roles import Role
 from gridpost.core.https import TlsCredentials
+from gridpost.transports.free_port import free_port
 from gridpost.transports.https import ClientCertificate, ServerTls, serve
 
 
@@ -50,6 +53,7 @@ class Provider:
     challenge: str = ""
     issuer: str = ""
     signing: rsa.RSAPrivateKey | None = None
+    tls: ServerTls | None = None
 
     def app(self) -> Starlette:
         return Starlette(
@@ -57,6 +61,7 @@ class Provider:
                 Route("/.well-known/openid-configuration", self.configuration),
                 Route("/keys", self.keys),
                 Route("/token", self.token, methods=["POST"]),
+                Route("/authorize", self.authorize),
             ]
         )
 
@@ -73,6 +78,13 @@ class Provider:
     async def keys(self, request: Request) -> Response:
         jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
         return JSONResponse({"keys": [jwk | {"kid": "one", "use": "sig", "alg": "RS256"}]})
+
+    async def authorize(self, request: Request) -> Response:
+        """Asks nobody anything."""
+        query = request.query_params
+        self.nonce, self.challenge = query["nonce"], query["code_challenge"]
+        back = urlencode({"state": query["state"], "code": "the code"})
+        return RedirectResponse(f"{query['redirect_uri']}?{back}", 303)
 
     async def token(self, request: Request) -> Response:
         form = await request.form()
@@ -122,7 +134,7 @@ async def provider(tmp_path: Path) -> AsyncIterator[tuple[Provider, OidcSettings
         (),
     )
     made = Provider()
-    tls = ServerTls(lambda: shown, ClientCertificate.NONE)
+    tls = made.tls = ServerTls(lambda: shown, ClientCertificate.NONE)
     async with serve(made.app(), "127.0.0.1", 0, tls) as server:
         made.url = f"https://127.0.0.1:{server.port}"
         yield (
@@ -232,3 +244,19 @@ async def test_without_a_provider_there_is_no_such_door() -> None:
     async with world.client() as client:
         assert (await client.get("/login/oidc")).status_code == 404
         assert "/login/oidc" not in (await client.get("/login")).text
+
+
+@pytest.mark.timeout(600)
+async def test_a_person_signs_in_through_the_provider_in_a_browser(
+    provider: tuple[Provider, OidcSettings],
+) -> None:
+    """The login page with its second door, and the page that leads on, judged by axe."""
+    made, settings = provider
+    assert made.tls is not None
+    port = free_port()
+    here = f"https://127.0.0.1:{port}"
+    world = World(replace(SETTINGS, oidc=replace(settings, address=here)))
+    place: Any = SimpleNamespace(ports={"E1": port}, url=lambda code: here, sent={}, pending={})
+    async with serve(world.app, "127.0.0.1", port, made.tls):
+        assert await drive(place, "oidc", provider=made.url) == {"single sign-on": ""}
+    assert ("olga (console)", "signed in") in await world.actions()
