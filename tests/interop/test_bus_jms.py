@@ -46,6 +46,9 @@ async def test_text_and_bytes_both_ways_and_topics_over_amqp_1_0(tmp_path: Path)
     (tmp_path / "bus").mkdir()
     with rabbitmq_node(tmp_path / "rabbit", plugins=plugins) as rabbit:
         write_stores(tmp_path, rabbit.certificate(EDGE))
+        # What takes the place of temporary queues: reply queues that end when nobody uses them.
+        policy = {"pattern": "^replies-", "definition": {"expires": 600_000}, "apply-to": "queues"}
+        rabbit.api("PUT", "policies/%2F/replies", policy).raise_for_status()
         async with web_bus(rabbit, tmp_path / "bus", virtual_host="/") as site:
             await site.channel.declare_queue("lasting")
             await site.channel.bind("lasting", "TESTING", "TESTING.EVENTS.Others.*")
@@ -62,10 +65,19 @@ async def test_text_and_bytes_both_ways_and_topics_over_amqp_1_0(tmp_path: Path)
             code, said = await run(*java, port, str(tmp_path), *files, cwd=tmp_path, seconds=150)
             assert code == 0, said
             assert said.splitlines() == [
+                # RabbitMQ has them since 4.1.
+                "temporary JmsOperationTimedOutException",
                 "text good by-text",
                 "bytes good by-bytes",
                 "event good null",
                 "lasting good null",
             ]
+
+            def rules() -> list[object]:
+                queues = rabbit.api("GET", "queues/%2F").json()
+                left = [q for q in queues if q["name"].startswith("replies-")]
+                return [q.get("effective_policy_definition") for q in left]
+
+            await eventually(lambda: rules() == [{"expires": 600_000}])
             heard = ("changed", event.header.message_id)
             await eventually(lambda: heard in bus_handlers.CALLS)

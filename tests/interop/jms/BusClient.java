@@ -6,6 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import javax.jms.BytesMessage;
 import javax.jms.Connection;
+import javax.jms.JMSException;
 import javax.jms.Message;
 import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
@@ -13,6 +14,7 @@ import javax.jms.Queue;
 import javax.jms.Session;
 import javax.jms.TextMessage;
 import javax.jms.Topic;
+import org.apache.qpid.jms.JmsConnection;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 public class BusClient {
@@ -36,7 +38,8 @@ public class BusClient {
         MessageConsumer lasting = session.createConsumer(session.createQueue("/amq/queue/lasting"));
         Queue requests = session.createQueue("/amq/queue/TESTING.REQUESTS.Notes.get");
         MessageProducer producer = session.createProducer(requests);
-        // RabbitMQ 3.10 does not answer createTemporaryQueue (a dynamic target): a queue of our own.
+        temporary(factory.getRemoteURI());
+        // A queue of our own, which the operator's policy removes when nobody uses it any more.
         Queue replies = session.createQueue("/queue/replies-" + java.util.UUID.randomUUID());
         MessageConsumer answers = session.createConsumer(replies);
         TextMessage text = session.createTextMessage(request.replace("IDENTITY", "text-1"));
@@ -56,6 +59,21 @@ public class BusClient {
         publisher.send(session.createTextMessage(event));
         show("event", all.receive(30000));
         show("lasting", lasting.receive(30000));
+        connection.close();
+    }
+
+    /** RabbitMQ has temporary queues (dynamic targets) since 4.1; before, it never answers. */
+    private static void temporary(String uri) throws Exception {
+        JmsConnection connection = (JmsConnection) new JmsConnectionFactory(uri).createConnection();
+        connection.start();
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        connection.setRequestTimeout(3000);
+        try {
+            session.createTemporaryQueue();
+            System.out.println("temporary queue");
+        } catch (JMSException refused) {
+            System.out.println("temporary " + refused.getClass().getSimpleName());
+        }
         connection.close();
     }
 
