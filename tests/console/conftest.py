@@ -231,14 +231,17 @@ class Site:
 def a_lake(folder: Path) -> Path:
     lake = Lake.open(folder / "lake", create=True)
     table = lake.table("gold", "reconciliation")
+    now = TestClock().now()
+    told = {"day": now.date(), "complete_up_to": now}
     rows = {"message_id": ["m1", "m2"], "verdict": ["matched", "mismatch"], "reason": ["", "<b>"]}
+    rows |= {name: [value] * 2 for name, value in told.items()}
     table.append(table.stage_arrow(pa.table(rows)))
-    group = dict.fromkeys(GROUPS, "x") | {"sender_code": "E1", "day": "2026-03-28"}
+    group = dict.fromkeys(GROUPS, "x") | {"sender_code": "E1", **told}
     delivery = lake.table("gold", "delivery")
     line = {**group, **dict.fromkeys(COUNTS, 7)}
     delivery.append(delivery.stage_arrow(pa.Table.from_pylist([line])))
     marks = lake.table("gold", "marks")
-    marks.append(marks.stage_arrow(pa.table({"component": ["E1"], "time": [TestClock().now()]})))
+    marks.append(marks.stage_arrow(pa.table({"component": ["E1"], "time": [now]})))
     return lake.root
 
 

@@ -79,8 +79,9 @@ def listening(port: int, log: Path) -> None:
 
 
 def command(lake: Lake, *words: str) -> dict:
-    """A worker that starts too slowly on a busy machine ends the command; it can be run again."""
-    for _ in range(6):
+    """Spark gives a Python worker ten seconds to start; on a busy machine the command is run again."""
+    end = time.monotonic() + 1200
+    while True:
         run = subprocess.run(
             [*CLI, "pipeline", *words, "--lake", str(lake.root), "--json"],
             env=spark_environment(),
@@ -88,7 +89,7 @@ def command(lake: Lake, *words: str) -> dict:
             text=True,
             check=False,
         )
-        if "Python worker failed to connect back" not in run.stderr:
+        if "Python worker failed to connect back" not in run.stderr or time.monotonic() > end:
             break
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)

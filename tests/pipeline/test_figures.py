@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import duckdb
 import pytest
@@ -219,6 +219,33 @@ def test_the_other_figures_are_those_of_duckdb(world, duck):
     )
 
 
+def test_every_row_of_gold_says_up_to_when_it_is_complete(world, duck):
+    """The least mark of the journals behind it, but not after its day; DuckDB knows the marks."""
+    marks = dict(duck.execute("SELECT component, max(time) FROM journal GROUP BY 1").fetchall())
+    tables = {t.name.removeprefix("gold.") for t in world.lake.tables() if t.name[:5] == "gold."}
+    assert len(tables) >= 17
+    of_day = 0
+    for name in tables:
+        for row in rows(world, "gold", name):
+            parties = ("component", "sender_code", "receiver_code", "seen_by")
+            behind = row.get("journals") or [row[code] for code in parties if code in row]
+            least = min(marks[code] for code in behind if code in marks)
+            if "day" in row:
+                end = datetime.combine(row["day"], time(), UTC) + timedelta(days=1)
+                of_day += end < least
+                least = min(least, end)
+            assert row["complete_up_to"] == least, (name, row)
+    assert of_day > 0
+    # Together: no journal that still has to say something about one of the days is behind.
+    (total,) = key_figures(world.lake)
+    figures = rows(world, "gold", "delivery")
+    open_ = [r["complete_up_to"] for r in figures if r["complete_up_to"].time() != time()]
+    assert datetime.fromisoformat(total["complete_up_to"]) == min(open_)
+    by_day = {row["day"]: row["complete_up_to"] for row in key_figures(world.lake, ["day"])}
+    assert all(by_day.values())
+    assert any(str(date.fromisoformat(day) + timedelta(days=1)) in at for day, at in by_day.items())
+
+
 def test_service_levels_are_exact(world, duck):
     conditions = {
         "prices": ("delivered_at", "message_type LIKE 'A44%'", 95, 2_000_000),
@@ -306,6 +333,7 @@ def test_the_report_stands_alone(world, tmp_path):
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?\s*(?:https?:)?//""", page)
     assert "<script" not in page
     assert f"<b>{len(world.journals.answers):,}</b>messages" in page
+    assert page.count("<th>complete up to</th>") >= 7
     assert "octets per million messages" in page
     assert "CPU seconds per million messages" in page
 

@@ -91,6 +91,17 @@ def test_the_newest_revision_holds_and_history_can_be_asked(spark, world):
     (bad,) = lake.table("content", "market_quarantine").read().to_pylist()
     assert bad["problem"] == "not a market document"
     assert lake.table("content", "market_points").pointer().rows == 5 * 23
+    # Each row says the segment and the journal row it comes from.
+    bronze = lake.table("bronze", "journal").read().to_pylist()
+    origins = {
+        (r["message"]["message_id"], r["component"], r["instance"], r["sequence"], r["segment"])
+        for r in bronze
+        if r["message"] is not None and r["message"]["content"] is not None
+    }
+    for name in ("market_documents", "market_points", "market_quarantine"):
+        names = ["message_id", "component", "instance", "sequence", "segment"]
+        told = lake.table("content", name).read(names).to_pylist()
+        assert {tuple(r.values()) for r in told} <= origins, name
     documents = read(spark, lake.table("content", "market_documents"))
     points = read(spark, lake.table("content", "market_points"))
     # D1 was cancelled by its revision 5; D0 holds in its revision 6.

@@ -119,6 +119,11 @@ def market(spark: Any, home: Path) -> tuple[float, float]:
         numbers = range(part, DOCUMENTS, 8)
         rows = pa.table(
             {
+                "day": [(start + timedelta(days=n % 300)).date() for n in numbers],
+                "component": ["E1"] * len(numbers),
+                "instance": ["bench"] * len(numbers),
+                "sequence": pa.array(numbers, pa.int64()),
+                "segment": ["segment"] * len(numbers),
                 "message_id": [f"m{n}" for n in numbers],
                 "known_at": pa.array([start] * len(numbers), pa.timestamp("us", tz="UTC")),
                 "content": [contents[n % _DIFFERENT] for n in numbers],

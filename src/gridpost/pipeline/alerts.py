@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from gridpost.pipeline.key_figures import marks_of
+from gridpost.pipeline.completeness import marks_of
 from gridpost.pipeline.lake import Lake
 
 

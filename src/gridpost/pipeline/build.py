@@ -29,7 +29,7 @@ from gridpost.pipeline.lake import Lake, Progress, silent
 from gridpost.pipeline.proofs import AUDIT, KnownCertificate, judging
 from gridpost.pipeline.ranges import Mark, Range, gaps, marks
 from gridpost.pipeline.silver import capacity, envelopes, facts, market_views
-from gridpost.pipeline.silver.market import DEFAULT_ZONE, SPARK_PARSED, parse_documents
+from gridpost.pipeline.silver.market import DEFAULT_ZONE, FORM, SPARK_PARSED, parse_documents
 from gridpost.pipeline.silver.messages import messages, proofs
 
 # Placed by the day of their message: they wait without a day until the message is known.
@@ -104,12 +104,12 @@ class Builder(Incremental):
         parse = parse_documents(self._settings.zone)
 
         def parsed(documents: DataFrame) -> DataFrame:
-            once = documents.groupBy("day", "message_id").agg(
-                F.min("time").alias("known_at"), F.min_by("content", "time").alias("content")
-            )
-            days = once.select("day", "message_id")
-            spread = once.drop("day").repartition(self._parallelism())
-            return spread.mapInArrow(parse, SPARK_PARSED).join(days, on="message_id", how="inner")
+            # Several journals may hold it: the first row is where it comes from.
+            order = F.struct("time", "component", "instance", "sequence")
+            row = F.struct(*facts.LINEAGE, F.col("time").alias("known_at"), "content")
+            once = documents.groupBy("day", "message_id").agg(F.min_by(row, order).alias("first"))
+            spread = once.select("day", "message_id", "first.*").repartition(self._parallelism())
+            return spread.mapInArrow(parse, SPARK_PARSED)
 
         self._progress("content.market")
         self._per_day(
@@ -117,7 +117,7 @@ class Builder(Incremental):
             "market_parsed",
             ("documents",),
             parsed,
-            also=self._settings.zone,
+            also=f"{self._settings.zone}/{FORM}",
             source=CONTENT,
         )
         for name, make in (

@@ -11,6 +11,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,8 @@ from pyspark.sql.types import StructType
 
 from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow
 from gridpost.pipeline import bronze, erasure
+from gridpost.pipeline.completeness import marks_of, still_open
+from gridpost.pipeline.gold.completeness import with_completeness
 from gridpost.pipeline.gold.reconciliation import UNKNOWN
 from gridpost.pipeline.lake import Lake, Part, Pointer, Progress, Table, silent
 from gridpost.pipeline.silver import facts
@@ -139,11 +143,12 @@ class Incremental:
         days = {p.partition for one in pointers for p in one.parts if p.partition is not None}
         wanted = {day: digest(_paths(pointers, day)) for day in days}
         has = pointer.meta.get("days", {})
+        besides = {day: self._also(layer, also, day) for day in days}
         changed = {
             day
             for day, made_of in wanted.items()
             if (old := has.get(day, {})).get("inputs") != made_of
-            or old["also"] != also
+            or old["also"] != besides[day]
             or (old["open"] and old["while_open"] != while_open)
         }
         gone = set(has) - set(wanted)
@@ -154,8 +159,7 @@ class Incremental:
             for given, one in zip(sources, pointers, strict=True)
         ]
         # Several tables are made of the same rows: which build wrote those does not matter here.
-        made = make(*(frame.drop("build") for frame in frames))
-        frame = made.withColumn("build", F.lit(self.result.build))
+        frame = self._finished(layer, make(*(frame.drop("build") for frame in frames)))
         parts = self._made(table.stage(frame, "day")) if changed else []
         opened = self._open_days(table, name, parts)
         record = {
@@ -163,7 +167,7 @@ class Incremental:
             **{
                 day: {
                     "inputs": wanted[day],
-                    "also": also,
+                    "also": besides[day],
                     "while_open": while_open,
                     "open": day in opened,
                 }
@@ -198,17 +202,40 @@ class Incremental:
         sources = [self._lake.table(SILVER, given) for given in inputs]
         pointers = [given.pointer() for given in sources]
         days = {part.partition for pointer in pointers for part in pointer.parts}
-        made_of = digest([also, *(path for day in days for path in _paths(pointers, day))])
+        newest = max((day for day in days if day is not None), default="")
+        besides = self._also(layer, also, newest)
+        made_of = digest([besides, *(path for day in days for path in _paths(pointers, day))])
         table = self._lake.table(layer, name)
         if table.pointer().meta.get("inputs") == made_of:
             return
-        frame = make(
-            *(self._read(given, one.parts) for given, one in zip(sources, pointers, strict=True))
+        frame = self._finished(
+            layer,
+            make(
+                *(
+                    self._read(given, one.parts)
+                    for given, one in zip(sources, pointers, strict=True)
+                )
+            ),
         )
-        frame = frame.withColumn("build", F.lit(self.result.build))
         parts = self._made(table.stage(frame))
         table.overwrite(parts, inputs=made_of, schema=frame.schema.json())
         self._count(f"{layer}.{name}", parts)
+
+    # ------------------------------------------------------------ what every row of gold says
+
+    def _finished(self, layer: str, made: DataFrame) -> DataFrame:
+        """The build that made a row, and up to when its figures are complete."""
+        frame = with_completeness(made, self._marks) if layer == GOLD else made
+        return frame.withColumn("build", F.lit(self.result.build))
+
+    def _also(self, layer: str, also: str, day: str) -> str:
+        """A day of gold depends on the marks of journals that are not past it."""
+        return f"{also}/{digest(still_open(self._marks, day))}" if layer == GOLD and day else also
+
+    @cached_property
+    def _marks(self) -> dict[str, datetime]:
+        """Those of the last build: what silver holds."""
+        return marks_of(self._lake)
 
     def _parallelism(self) -> int:
         return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 4)

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from gridpost.pipeline.completeness import COLUMN
 from gridpost.pipeline.files import place
 from gridpost.pipeline.jobs import lake_summary
 from gridpost.pipeline.key_figures import key_figures, overview
@@ -77,15 +78,15 @@ def render(lake: Lake) -> str:
         _section("By message type", _table(known["by_type"])),
         _section("By pair of parties", _table(known["by_pair"])),
         _section("Service levels", _table(known["sla"])),
-        _section("Reconciliation", _table(_pairs(known["reconciliation"], "verdict"))),
+        _section("Reconciliation", _table(_pairs(known, "reconciliation"))),
         _section("Mismatches", _table(known["mismatches"])),
         _section("Why messages failed", _table(known["failures"])),
-        _section("Evidence", _table(_pairs(known["proofs"], "verdict"))),
+        _section("Evidence", _table(_pairs(known, "proofs"))),
         _section("Use of certificates", _table(known["certificates"])),
         _section("Capacity: the last word for each unit", _table(known["capacity_use"])),
         _section(
             "Capacity: broadcasts beside the ledger",
-            _table(_pairs(known["capacity_broadcasts"], "verdict", "broadcasts")),
+            _table(_pairs(known, "capacity_broadcasts", "broadcasts")),
         ),
         _section("Capacity: numbers no client saw", _table(known["capacity_broadcast_gaps"])),
         _section("Bus: response times", _table(known["response_times"])),
@@ -111,8 +112,9 @@ def _section(title: str, content: str) -> str:
     return f"<h2>{escape(title)}</h2>{content}" if content else ""
 
 
-def _pairs(counts: dict[str, int], name: str, of: str = "messages") -> list[dict[str, Any]]:
-    return [{name: key, of: count} for key, count in counts.items()]
+def _pairs(known: dict[str, Any], name: str, of: str = "messages") -> list[dict[str, Any]]:
+    complete = known[COLUMN][name]
+    return [{"verdict": key, of: count, COLUMN: complete} for key, count in known[name].items()]
 
 
 def _storage(lake: Lake, messages: int) -> list[dict[str, Any]]:

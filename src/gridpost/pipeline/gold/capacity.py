@@ -65,6 +65,7 @@ def broadcast_gaps(broadcasts: DataFrame) -> DataFrame:
         .withColumn("before", before)
         .where(F.col("sequence_id") - F.col("before") > 1)
         .select(
+            "day",
             *client,
             (F.col("before") + 1).alias("first"),
             (F.col("sequence_id") - 1).alias("last"),

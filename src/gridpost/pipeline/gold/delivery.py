@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from gridpost.pipeline.gold.completeness import JOURNALS
 from gridpost.pipeline.gold.histogram import bucket_column, power_of_two
 from gridpost.pipeline.percentile import NEGATIVE, SUB_BITS
 
@@ -175,15 +176,28 @@ def certificate_usage(messages: DataFrame) -> DataFrame:
         ),
     )
     return (
-        messages.select("day", F.explode(uses).alias("use"))
+        messages.select("day", views(), F.explode(uses).alias("use"))
         .where(F.col("use.certificate_id").isNotNull() & (F.col("use.certificate_id") != ""))
         .groupBy("day", "use.role", "use.owner", "use.certificate_id")
         .agg(
             F.count("*").alias("messages"),
             F.min("use.at").alias("first_at"),
             F.max("use.at").alias("last_at"),
+            journals(),
         )
     )
+
+
+def views() -> Column:
+    """Whose journals tell of a message."""
+    return F.array("sent_component", "received_component").alias(JOURNALS)
+
+
+def journals() -> Column:
+    """Those of all messages of a group."""
+    return F.array_sort(
+        F.array_compact(F.array_distinct(F.flatten(F.collect_set(JOURNALS))))
+    ).alias(JOURNALS)
 
 
 def _use(role: str, certificate_id: str, owner: str, at: str) -> Column:

@@ -11,6 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from gridpost.pipeline.gold.completeness import JOURNALS
 from gridpost.pipeline.gold.sla import ResponseAgreement
 
 KEY = ("day", "hour", "component", "context", "verb", "noun")
@@ -82,6 +83,7 @@ def _judged(came: DataFrame, agreement: ResponseAgreement) -> DataFrame:
             F.count("*").alias("requests"),
             _count(F.col("milliseconds") <= limit).alias("within"),
             _percentile(agreement.percent / 100).alias("percentile_ms"),
+            F.array_sort(F.collect_set("component")).alias(JOURNALS),
         )
         .select(
             "day",
@@ -96,6 +98,7 @@ def _judged(came: DataFrame, agreement: ResponseAgreement) -> DataFrame:
             (
                 F.col("within") * 1_000_000 >= F.col("requests") * int(agreement.percent * 10_000)
             ).alias("conforms"),
+            JOURNALS,
         )
     )
 

@@ -6,17 +6,20 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
+from gridpost.pipeline.completeness import COLUMN
 from gridpost.pipeline.lake import Lake
 from gridpost.pipeline.ranges import Range, gaps, marks
 
 MARKS, GAPS = "marks", "gaps"
+_TIME = pa.timestamp("us", tz="UTC")
 _MARKS = pa.schema(
     [
         ("component", pa.string()),
         ("sequence", pa.int64()),
-        ("time", pa.timestamp("us", tz="UTC")),
+        ("time", _TIME),
         ("instances", pa.int64()),
         ("missing", pa.int64()),
+        (COLUMN, _TIME),
         ("build", pa.string()),
     ]
 )
@@ -26,19 +29,22 @@ _GAPS = pa.schema(
         ("instance", pa.string()),
         ("first", pa.int64()),
         ("last", pa.int64()),
+        (COLUMN, _TIME),
         ("build", pa.string()),
     ]
 )
 
 
 def write_marks(lake: Lake, ranges: list[Range], build: str) -> None:
-    known = [{**asdict(mark), "build": build} for mark in marks(ranges).values()]
+    found = marks(ranges)
+    known = [{**asdict(mark), COLUMN: mark.time, "build": build} for mark in found.values()]
     holes = [
         {
             "component": gap.component,
             "instance": gap.instance,
             "first": gap.first,
             "last": gap.last,
+            COLUMN: found[gap.component].time,
             "build": build,
         }
         for gap in gaps(ranges)

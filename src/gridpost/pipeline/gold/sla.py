@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.pipeline.gold.delivery import MEASURES, standard
+from gridpost.pipeline.gold.completeness import JOURNALS
+from gridpost.pipeline.gold.delivery import MEASURES, journals, standard, views
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def read_agreements(file: Path) -> Agreements:
 def sla(messages: DataFrame, agreements: Sequence[Agreement]) -> DataFrame | None:
     """A message that did not make it counts against its agreement; one under way does not yet."""
     found: DataFrame | None = None
-    frame = standard(messages)
+    frame = standard(messages).select("*", views())
     for agreement in agreements:
         start, end = MEASURES[agreement.measure]
         mine = frame
@@ -96,6 +97,7 @@ def sla(messages: DataFrame, agreements: Sequence[Agreement]) -> DataFrame | Non
                     f"percentile_disc({agreement.percent / 100}) within group (order by "
                     f"unix_micros({end}) - unix_micros({start}))"
                 ).alias("percentile_us"),
+                journals(),
             )
             .select(
                 "day",
@@ -110,6 +112,7 @@ def sla(messages: DataFrame, agreements: Sequence[Agreement]) -> DataFrame | Non
                     F.col("within") * 1_000_000
                     >= F.col("messages") * int(agreement.percent * 10_000)
                 ).alias("conforms"),
+                JOURNALS,
             )
         )
         found = rows if found is None else found.unionByName(rows)

@@ -89,9 +89,22 @@ POINT = pa.struct(
         ("carried", pa.bool_()),
     ]
 )
-PARSED = pa.schema([*DOCUMENTS, pa.field("values", pa.list_(POINT))])
+# Where a document comes from: it goes through as it came.
+ORIGIN = pa.schema(
+    [
+        ("day", pa.date32()),
+        ("component", pa.string()),
+        ("instance", pa.string()),
+        ("sequence", pa.int64()),
+        ("segment", pa.string()),
+    ]
+)
+PARSED = pa.schema([*ORIGIN, *DOCUMENTS, pa.field("values", pa.list_(POINT))])
+FORM = 2
+"""Of these columns: after a change of it every day is parsed anew."""
 # The same for Spark.
 SPARK_PARSED = (
+    "day date, component string, instance string, sequence bigint, segment string, "
     "message_id string, document_mrid string, revision bigint, document string, type string, "
     "process_type string, status string, created timestamp, sender string, receiver string, "
     "period_start timestamp, period_end timestamp, series bigint, points bigint, problem string, "
@@ -107,7 +120,7 @@ SPARK_PARSED = (
 def parse_documents(
     zone: str = DEFAULT_ZONE,
 ) -> Any:
-    """For mapInArrow: message_id, known_at and content in, `PARSED` out."""
+    """For mapInArrow: `ORIGIN`, message_id, known_at and content in, `PARSED` out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -124,7 +137,8 @@ def _parse_batch(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
         offsets.append(len(points))
     values = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), points.to_arrow())
     documents = pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS)
-    return pa.RecordBatch.from_arrays([*documents.columns, values], schema=PARSED)
+    origin = batch.select(ORIGIN.names).cast(ORIGIN)
+    return pa.RecordBatch.from_arrays([*origin.columns, *documents.columns, values], schema=PARSED)
 
 
 def parse_document(

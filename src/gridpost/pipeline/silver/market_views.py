@@ -7,6 +7,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from gridpost.pipeline.silver.facts import LINEAGE
+
 
 def documents(parsed: DataFrame) -> DataFrame:
     return parsed.where(F.col("problem").isNull()).drop("values", "problem")
@@ -14,22 +16,23 @@ def documents(parsed: DataFrame) -> DataFrame:
 
 def quarantine(parsed: DataFrame) -> DataFrame:
     return parsed.where(F.col("problem").isNotNull()).select(
-        "day", "message_id", "document", "document_mrid", "revision", "known_at", "problem"
+        "day",
+        *LINEAGE,
+        "message_id",
+        "document",
+        "document_mrid",
+        "revision",
+        "known_at",
+        "problem",
     )
 
 
 def points(parsed: DataFrame) -> DataFrame:
+    kept = ("day", *LINEAGE, "message_id", "document_mrid", "revision", "known_at")
     return (
         parsed.where(F.col("problem").isNull())
-        .select(
-            "day",
-            "message_id",
-            "document_mrid",
-            "revision",
-            "known_at",
-            F.explode("values").alias("value"),
-        )
-        .select("day", "message_id", "document_mrid", "revision", "known_at", "value.*")
+        .select(*kept, F.explode("values").alias("value"))
+        .select(*kept, "value.*")
     )
 
 
