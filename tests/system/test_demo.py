@@ -65,7 +65,8 @@ def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(ho
     assert result["parts"]["bus"]["events"] == ["created", "canceled"]
     assert result["parts"]["node"]["opened"] == 2
     for code, ready in (("NODE", "listening"), ("CMM", "active")):
-        lines = [json.loads(line) for line in (home / "log" / f"{code}.log").open()]
+        text = (home / "log" / f"{code}.log").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
         (told,) = [line for line in lines if line["event"] == ready]
         ports = json.loads((home / code / "ports.json").read_text())
         assert told["console_port"] == ports["console"]

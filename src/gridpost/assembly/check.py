@@ -68,6 +68,8 @@ def _node(file: Path) -> Checked:
     configuration = read_node_configuration(file)
     configuration.trusted_roots()
     warnings = list(_addresses([*configuration.server.urls]))
+    warnings += doubts(configuration, configuration.home, configuration.roots, SystemClock().now())
+    warnings += _console(configuration.console)
     if not DirectoryKeys(configuration).authorities:
         warnings.append("there is no INTEGRATED CA yet: run 'gridpost node init'")
     return Checked(NODE, configuration.code, warnings)
@@ -228,6 +230,9 @@ def _capacity(file: Path) -> Checked:
         warnings.append("administration.tokens is empty: nobody can use the API")
     if section is not None and section.certificate is not None and section.key is not None:
         FileCredentials(section.certificate, section.key)()
+    warnings += doubts(
+        configuration, configuration.home, [configuration.rabbitmq.roots], SystemClock().now()
+    )
     warnings += _console(configuration.console)
     return Checked(CAPACITY, configuration.code, warnings)
 

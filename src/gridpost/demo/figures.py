@@ -12,20 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridpost.assembly.journal_export import export_job
 from gridpost.assembly.network import NetworkFiles, Placed
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.demo.processes import environment
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LAKE = "lake"
 ROWS = 250_000
@@ -134,7 +130,7 @@ def _run(folder: Path) -> dict[str, Any]:
     from gridpost.pipeline.jobs import Pipeline
     from gridpost.pipeline.key_figures import counted, key_figures
     from gridpost.pipeline.lake import Lake
-    from gridpost.pipeline.session import SessionSettings, start
+    from gridpost.pipeline.session import SessionSettings, start, warm_up
 
     spark = start(SessionSettings("local[2]", "", "1g", 2, options=OPTIONS))
     try:
@@ -143,7 +139,7 @@ def _run(folder: Path) -> dict[str, Any]:
         settings = BuildSettings(roots=tuple(r.public_bytes(Encoding.DER) for r in roots))
         lake = Lake.open(folder / LAKE, create=True)
         pipeline = Pipeline(lake, lambda: spark)
-        _warm_up(spark)
+        warm_up(spark)
         _tell(step=STEPS[0])
         journals = [Path(name) for name in json.loads(sys.stdin.readline() or "[]")]
         started = time.monotonic()
@@ -171,35 +167,6 @@ def _run(folder: Path) -> dict[str, Any]:
         "lake": str(lake.root),
         "seconds": round(time.monotonic() - started, 3),
     }
-
-
-def _warm_up(spark: SparkSession) -> None:
-    """What Spark and its Python workers load at their first use, they load while documents travel."""
-    from pyspark.sql import functions as F
-
-    with TemporaryDirectory(prefix="gridpost-demo-spark-") as folder:
-        rows, checkpoint = str(Path(folder) / "rows"), str(Path(folder) / "checkpoint")
-        made = spark.range(4).withColumn("day", F.date_add(F.lit("2026-01-01").cast("date"), 1))
-        made.repartition(2).write.partitionBy("day").parquet(rows)
-        stream = spark.readStream.schema(made.schema).parquet(rows).writeStream
-        stream.foreachBatch(_counted).trigger(availableNow=True).option(
-            "checkpointLocation", checkpoint
-        ).start().awaitTermination()
-        read = spark.read.parquet(rows)
-        days = read.groupBy("day").agg(F.max("id").alias("last"), F.count("*").alias("count"))
-        joined = read.join(days, on="day", how="inner").select("id").repartition(2)
-        joined.mapInArrow(_same, "id long").collect()
-
-
-def _counted(batch: DataFrame, number: int) -> None:
-    batch.count()
-
-
-def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    """In a Python worker, which is used again later: what judging proofs needs is there by then."""
-    import gridpost.pipeline.proofs  # noqa: F401
-
-    yield from batches
 
 
 def _tell(**what: Any) -> None:

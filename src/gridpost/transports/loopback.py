@@ -13,6 +13,8 @@ from starlette.types import ASGIApp
 
 from gridpost.core.refusal import Refusal, Rule
 
+IDLE_SECONDS = 75
+
 
 @asynccontextmanager
 async def serve_loopback(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
@@ -25,6 +27,8 @@ async def serve_loopback(app: ASGIApp, host: str, port: int) -> AsyncIterator[in
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
+        # From here on whoever connects is heard, if need be a little later.
+        listener.listen()
     except OSError as error:
         listener.close()
         raise Refusal(Rule.USAGE, f"{address}:{port} cannot be used: {error.strerror}") from None
@@ -38,6 +42,8 @@ async def serve_loopback(app: ASGIApp, host: str, port: int) -> AsyncIterator[in
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
+            # Longer than clients keep an idle connection: whoever closes it last loses a request.
+            timeout_keep_alive=IDLE_SECONDS,
         )
     )
     task = asyncio.create_task(server.serve([listener]))

@@ -238,7 +238,7 @@ def written(site, folder):
         f'package = "{rabbit.package}"',
         f'passphrase = "{rabbit.passphrase.get_secret_value()}"',
         "[[borders]]", 'name = "DE-DK"', f'interconnectors = [["{EON}", "{DK1}"]]',
-        "opening_days = 30",
+        "opening_days = 30", "[operations]", "port = 0",
     ]  # fmt: skip
     file.write_text("\n".join(lines) + "\n")
     return file
@@ -304,6 +304,9 @@ async def test_a_backup_of_a_database_is_the_business_of_the_database(site, tmp_
     with pytest.raises(Refusal, match="PostgreSQL"):
         back_up(file, tmp_path / "backup", datetime.now(UTC), lambda *_: None)
     assert check(file).warnings == ["there are no users: nobody can ask for capacity"]
+    taken = site.running.operations_port
+    file.write_text(file.read_text().replace("port = 0", f"port = {taken}"))
+    assert f"operations.port {taken} on 127.0.0.1" in check(file).warnings[1]
 
 
 async def test_the_operations_listener_acts_for_those_who_can_read_the_home_or_have_a_token(site):

@@ -11,7 +11,7 @@ import pytest
 from gridpost.assembly.check import check
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.network import NetworkPlan, Party, ports_from, write_network
-from gridpost.assembly.root_ca import create_root
+from gridpost.assembly.root_ca import ROOT_FILE, create_root
 from gridpost.core.refusal import Refusal
 
 
@@ -100,3 +100,25 @@ def test_a_home_below_a_file_is_refused(file, tmp_path):
     change(file, 'home = "data"', f'home = "{tmp_path}/a-file/data"')
     with pytest.raises(Refusal, match="is not a folder"):
         check(file)
+
+
+def test_a_node_is_looked_at_like_every_other_component(file, tmp_path):
+    node = tmp_path / "node.toml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        node.write_text(
+            'component = "node"\ncode = "N1"\nhome = "n1"\n'
+            f'roots = ["{file.parent.parent / "root" / ROOT_FILE}"]\n'
+            '[contact]\norganization = "o"\nperson = "p"\nemail = "e@x.example"\nphone = "1"\n'
+            f'[server]\nhost = "127.0.0.1"\nport = {port}\nurls = ["https://n1.example:{port}/x"]\n'
+            "[operations]\nport = 0\n"
+        )
+        warnings = check(node).warnings
+    assert any(f"server.port {port} on 127.0.0.1" in warning for warning in warnings)
+    node.write_text(
+        node.read_text().replace("[operations]\nport = 0", f"[operations]\nport = {port}")
+    )
+    with pytest.raises(Refusal, match="are both"):
+        check(node)
