@@ -6,7 +6,8 @@ What is posted stands in the store until it was taken; what nobody takes ends wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -53,6 +54,8 @@ class Post:
         self._sent: asyncio.Queue[int] = asyncio.Queue()
         self._wake = asyncio.Event()
         self._under_way: set[int] = set()
+        self._seen: dict[int, float] = {}
+        """Since when a post is known to be unsent."""
 
     def wake(self, *, take_over: bool = False) -> None:
         """Look into the outbox; `take_over`: also at what another process was about to call."""
@@ -85,9 +88,10 @@ class Post:
     async def _send(self, post: AnyPost) -> None:
         try:
             await self._deliver(_outgoing(post))
-        finally:
+        except BaseException:
             if isinstance(post, Posted):
                 self._under_way.discard(post.sequence)
+            raise
         if isinstance(post, Posted):
             self._sent.put_nowait(post.sequence)
 
@@ -151,7 +155,6 @@ class Post:
             # It is stored, and goes out when a broker or a process is back.
             self._take_over = True
             log.warning("a callback waits", address=outgoing.address, reason=refusal.message)
-        finally:
             if isinstance(post, Posted):
                 self._under_way.discard(post.sequence)
 
@@ -236,6 +239,8 @@ class Post:
             except Refusal as refusal:
                 # They are still unsent in the store, and go out once more.
                 log.warning("the outbox could not be noted", reason=refusal.message)
+            # Only now: until it is noted, it looks as if it had not been sent.
+            self._under_way.difference_update(sequences)
 
     async def empty_outbox(self) -> None:
         """What another process, or this one before it was stopped, has not sent."""
@@ -247,9 +252,8 @@ class Post:
                 every, self._take_over = self._take_over, False
                 waiting = [
                     post
-                    for post in await self.ledger.unsent(_BATCH)
-                    if post.sequence not in self._under_way
-                    and (every or not post.outgoing.address.startswith("http"))
+                    for post in self._left_alone(await self.ledger.unsent(_BATCH), every)
+                    if every or not post.outgoing.address.startswith("http")
                 ]
                 await self.publish([p for p in waiting if p.outgoing.address.startswith("http")])
                 for post in waiting:
@@ -258,6 +262,17 @@ class Post:
             except Refusal as refusal:
                 log.warning("the outbox waits", reason=refusal.message)
                 await asyncio.sleep(_RETRY_SECONDS)
+
+    def _left_alone(self, unsent: Sequence[Posted], every: bool) -> list[Posted]:
+        """What was stored a moment ago is about to be sent by whoever stored it."""
+        now, known = time.monotonic(), self._seen
+        self._seen = {post.sequence: known.get(post.sequence, now) for post in unsent}
+        old = now - self.settings.heartbeat.total_seconds() / 2
+        return [
+            post
+            for post in unsent
+            if post.sequence not in self._under_way and (every or self._seen[post.sequence] <= old)
+        ]
 
 
 def _outgoing(post: AnyPost) -> Outgoing:
