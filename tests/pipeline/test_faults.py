@@ -365,21 +365,6 @@ def history(spark, table: Table) -> set[str]:
     return told
 
 
-def test_erasure_reaches_bronze_and_segments_before_any_build(tmp_path, spark, journals):
-    pipeline = pipeline_at(tmp_path / "lake", spark)
-    journals.land(pipeline.lake.landing, segment_rows=60)
-    pipeline.ingest()
-    journals.land(pipeline.lake.landing, segment_rows=40, wanted=lambda n: n.component == "E1")
-    rows = pipeline.lake.table("bronze", "journal").read(["message"])["message"].to_pylist()
-    gone = next(r for r in rows if r is not None and r["ba_message_id"])
-    assert gone["ba_message_id"] in everywhere(pipeline.lake, gone["message_id"])
-    assert pipeline.erase([gone["message_id"]])["erased"] == 1
-    assert gone["ba_message_id"] not in everywhere(pipeline.lake, gone["message_id"])
-    assert keys(pipeline.lake) == everything(journals)
-    # What landed is still as its manifest says.
-    assert pipeline.ingest()["quarantined_segments"] == []
-
-
 def everywhere(lake: Lake, message_id: str) -> set[str]:
     """Every text that stands beside this message id in any file of the lake."""
     found: set[str] = set()

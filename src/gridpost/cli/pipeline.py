@@ -223,6 +223,7 @@ def parties(
 def erase(
     message_id: Annotated[list[str], typer.Argument(help="Message IDs.")],
     lake: LakeOption = DEFAULT_LAKE,
+    landing: Landing = None,
     master: Master = "local[*]",
     remote: Remote = "",
     driver_memory: Memory = "2g",
@@ -230,7 +231,7 @@ def erase(
 ) -> None:
     """Take documents and texts of messages out of the whole lake; ids and proofs stay."""
     with _pipeline(lake, master, remote, driver_memory, as_json) as pipeline:
-        done = pipeline.erase(message_id)
+        done = pipeline.erase(message_id, [_folder(folder) for folder in landing or []])
     _show("erase", done, as_json)
 
 

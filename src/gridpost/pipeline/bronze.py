@@ -236,7 +236,9 @@ def _segments(spark: SparkSession, paths: Sequence[str], parties: list[str]) -> 
         .agg(
             F.count("*").alias("rows"),
             F.count("reason").alias("bad"),
-            F.unix_micros(F.max("time")).alias("newest"),
+            # A row that was set aside may say any time.
+            F.unix_micros(F.max(F.when(F.col("reason").isNull(), F.col("time")))).alias("newest"),
+            F.unix_micros(F.min(F.when(F.col("reason").isNull(), F.col("time")))).alias("oldest"),
             F.collect_set("kind").alias("kinds"),
             *counted,
         )
@@ -247,8 +249,8 @@ def _segments(spark: SparkSession, paths: Sequence[str], parties: list[str]) -> 
         name = SegmentName.parse(row.segment)
         if name is None or name.rows != row.rows:
             raise RuntimeError(f"{row.segment} changed after it was admitted")
-        newest = row.newest or 0
-        extent = Range(name.component, name.instance, name.first, name.last, newest)
+        times = (row.newest or 0, row.oldest or 0)
+        extent = Range(name.component, name.instance, name.first, name.last, *times)
         strangers = row.unknown_eic if parties else None
         found.append(_Segment(row.segment, extent, row.rows, row.bad, tuple(row.kinds), strangers))
     return sorted(found, key=lambda s: s.range)

@@ -155,7 +155,7 @@ class Builder(Incremental):
             "reconciliation",
             ("messages",),
             lambda m: reconciliation(m, known),
-            also=digest(self._known_marks()),
+            also=digest(f"{m.component}@{m.since}" for m in self._known_marks().values()),
             while_open=marked,
         )
         seconds = self._settings.stuck_after_seconds
@@ -253,6 +253,13 @@ class Builder(Incremental):
         self._per_day(GOLD, "proof_audit", ("proofs",), judged, also=text)
         return self.result
 
+    def forget_reasons(self) -> None:
+        """After an erasure: the one table of gold with texts of single messages, made anew at once."""
+        table = self._lake.table(GOLD, "failure_reasons")
+        if table.exists():
+            self._per_day(GOLD, "failure_reasons", ("messages",), figures.failure_reasons)
+            table.vacuum(0)
+
     # ------------------------------------------------------------ marks
 
     def _known_marks(self) -> dict[str, Mark]:
@@ -263,10 +270,16 @@ class Builder(Incremental):
 
     def _mark_frame(self) -> DataFrame:
         rows = [
-            (m.component, datetime.fromtimestamp(m.time / 1_000_000, UTC))
-            for m in self._known_marks().values()
+            (m.component, _moment(m.time), _moment(m.since)) for m in self._known_marks().values()
         ]
-        return self._spark.createDataFrame(rows, "component string, time timestamp")
+        return self._spark.createDataFrame(
+            rows, "component string, time timestamp, since timestamp"
+        )
+
+
+def _moment(microseconds: int) -> datetime | None:
+    """None: there is none."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC) if microseconds else None
 
 
 def known_certificates(lake: Lake) -> list[KnownCertificate]:

@@ -6,46 +6,30 @@ names of applications and free texts go.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import compute
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gridpost.core.journal import (
-    EnvelopeRow,
-    MessageRow,
-    RefusalRow,
-    TrackingRow,
-    TransferRow,
+from gridpost.pipeline import admit
+from gridpost.pipeline.erased_segments import (
+    CONTENT,
+    ERASED,
+    GONE,
+    LAYER,
+    TABLE,
+    empty_segments,
+    erased_ids,
+    quoted,
 )
-from gridpost.core.segment import Manifest
-from gridpost.pipeline.files import Place, arguments
+from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Part, Table
-
-LAYER, TABLE = "silver", "tombstones"
-CONTENT = "content"
-# What goes, by kind of journal row.
-ERASED = {
-    MessageRow.KIND: (CONTENT, "ba_message_id", "sender_application", "conversation_id"),
-    TrackingRow.KIND: ("detail",),
-    TransferRow.KIND: ("detail",),
-    RefusalRow.KIND: ("details",),
-    EnvelopeRow.KIND: (CONTENT,),
-}
-GONE = '{"erased":true}'
-"""In place of a row that was kept as text."""
-
-
-def erased_ids(lake: Lake) -> list[str]:
-    rows = lake.table(LAYER, TABLE).read(["message_id"])
-    return [] if rows is None else sorted(set(rows["message_id"].to_pylist()))
+from gridpost.pipeline.schemas import BRONZE, QUARANTINE
 
 
 def without_erased(spark: SparkSession, lake: Lake, bronze: DataFrame) -> DataFrame:
@@ -72,14 +56,18 @@ def emptied(frame: DataFrame, ids: list[str]) -> DataFrame:
 
 def _named(column: str, ids: list[str]) -> Column:
     """A row of a kind that is not known here is text: it must not name one of them."""
-    return reduce(lambda found, i: found | F.col(column).contains(i), ids, F.lit(False))
+    texts = F.array(*(F.lit(quoted(one)) for one in ids))
+    found = F.exists(texts, lambda text: F.col(column).contains(text))
+    return F.coalesce(F.col(column).isNotNull() & found, F.lit(False))
 
 
-def erase(spark: SparkSession, lake: Lake, ids: list[str], at: datetime) -> dict[str, Any]:
-    """Tombstones first: a build that runs into this sees them and brings nothing back.
+def erase(
+    spark: SparkSession, lake: Lake, ids: list[str], at: datetime, landings: Sequence[Place] = ()
+) -> dict[str, Any]:
+    """Tombstones first: whatever runs after them sees them and brings nothing back.
 
-    Landed, admitted, archived and quarantined segments are written anew under their names, tables
-    under new folders; the old folders go at once, without the time that readers usually have.
+    What landed is admitted, then segments are written anew under their names and tables under new
+    folders; the old folders go at once, without the time that readers usually have.
     """
     stones = lake.table(LAYER, TABLE)
     known = set(erased_ids(lake))
@@ -91,38 +79,37 @@ def erase(spark: SparkSession, lake: Lake, ids: list[str], at: datetime) -> dict
         )
         stones.append(stones.stage_arrow(rows))
     wanted = erased_ids(lake)
-    segments = sum(
-        _erase_segment(file, set(wanted))
-        for folder in (lake.landing, lake.admitted, lake.archive, lake.quarantine)
-        for file in folder.rglob("segment.*.parquet")
-    )
-    tables = 0
-    for table in list(lake.tables()):
-        if table.name in ("bronze.journal", "bronze.quarantine"):
-            tables += _erase_parts(spark, table, wanted, _bronze_emptied)
+    admit.admit(lake, (lake.landing, *landings), at)
+    emptied_segments = empty_segments(lake, landings, at)
+    parts = 0
+    for table in list(lake.tables(begun=True)):
+        if table.name in _JOURNALS:
+            parts += _erase_parts(spark, table, wanted, emptied)
         elif table.name in _EMPTIED:
-            tables += _erase_parts(spark, table, wanted, _columns_emptied(_EMPTIED[table.name]))
+            parts += _erase_parts(spark, table, wanted, _columns_emptied(_EMPTIED[table.name]))
         elif table.name.startswith("content."):
-            tables += _erase_parts(spark, table, wanted, _rows_removed)
+            parts += _erase_parts(spark, table, wanted, _rows_removed)
         table.vacuum(0)
-    return {"erased": len(new), "segments": segments, "parts": tables}
+    return {
+        "erased": len(new),
+        "segments": emptied_segments.segments,
+        "parts": parts,
+        "removed_files": emptied_segments.removed,
+    }
 
 
 _STAMP = pa.timestamp("us", tz="UTC")
 # Texts that people wrote, by table; ids, fingerprints, signatures and times stay.
 _EMPTIED = {
     "silver.message_views": ("ba_message_id", "sender_application", "conversation_id"),
-    "silver.messages": ("ba_message_id",),
+    "silver.messages": ("ba_message_id", "failure.detail"),
     "silver.tracking_events": ("detail",),
     "silver.transfers": ("detail",),
     "silver.refusals": ("details",),
     "silver.proofs": ("ba_message_id", "sender_application"),
 }
+_JOURNALS = {"bronze.journal": BRONZE, "bronze.quarantine": QUARANTINE}
 Change = Callable[[DataFrame, list[str]], DataFrame]
-
-
-def _bronze_emptied(frame: DataFrame, ids: list[str]) -> DataFrame:
-    return emptied(frame, ids)
 
 
 def _rows_removed(frame: DataFrame, ids: list[str]) -> DataFrame:
@@ -132,9 +119,13 @@ def _rows_removed(frame: DataFrame, ids: list[str]) -> DataFrame:
 def _columns_emptied(columns: tuple[str, ...]) -> Change:
     def change(frame: DataFrame, ids: list[str]) -> DataFrame:
         doomed = F.col("message_id").isin(ids)
-        return frame.withColumns(
-            {c: F.when(doomed, F.lit("")).otherwise(F.col(c)) for c in columns}
-        )
+        changed = {}
+        for name in columns:
+            column, _, field = name.partition(".")
+            old = F.col(column)
+            nothing = old.withField(field, F.lit("")) if field else F.lit("")
+            changed[column] = F.when(doomed & old.isNotNull(), nothing).otherwise(old)
+        return frame.withColumns(changed)
 
     return change
 
@@ -145,10 +136,10 @@ def _erase_parts(spark: SparkSession, table: Table, ids: list[str], change: Chan
     parts: list[Part] = []
     changed = 0
     for part in pointer.parts:
-        frame = spark.read.parquet(*table.paths([part])) if part.rows else None
-        if frame is None or not _concerned(frame, ids):
+        if not part.rows or not _concerned(spark, table, part, ids):
             parts.append(part)
             continue
+        frame = _read(spark, table, part)
         staged = table.stage(change(frame, ids))
         rows = sum(one.rows for one in staged)
         path = staged[0].path if staged else ""
@@ -165,40 +156,20 @@ def _erase_parts(spark: SparkSession, table: Table, ids: list[str], change: Chan
     return changed
 
 
-def _concerned(frame: DataFrame, ids: list[str]) -> bool:
-    if "message_id" in frame.columns:
-        condition = F.col("message_id").isin(ids)
-    else:
-        condition = _named("payload", ids)
-        for kind in ERASED:
-            condition = condition | F.coalesce(F.col(kind)["message_id"].isin(ids), F.lit(False))
-    return bool(frame.where(condition).limit(1).collect())
+def _read(spark: SparkSession, table: Table, part: Part) -> DataFrame:
+    reader = spark.read
+    if table.name in _JOURNALS:
+        # An older part lacks the kinds that came later.
+        reader = reader.schema(_JOURNALS[table.name])
+    return reader.parquet(*table.paths([part]))
 
 
-def _erase_segment(file: Place, ids: set[str]) -> int:
-    """The same rows and numbers, emptied; the manifest is that of the new file."""
-    table = parquet.read_table(file.path, **arguments(file))
-    rows = table.to_pylist()
-    touched = False
-    for row in rows:
-        for kind, names in ERASED.items():
-            told = row.get(kind)
-            if told is not None and told["message_id"] in ids:
-                touched = True
-                told.update({name: None if name == CONTENT else "" for name in names})
-        if any(one in (row.get("payload") or "") for one in ids):
-            touched = True
-            row["payload"] = GONE
-    if not touched:
-        return 0
-    sink = pa.BufferOutputStream()
-    parquet.write_table(pa.Table.from_pylist(rows, schema=table.schema), sink, compression="zstd")
-    data = sink.getvalue().to_pybytes()
-    file.write(data)
-    manifest_file = file.with_suffix(".json")
-    if manifest_file.is_file():
-        manifest = Manifest.decode(manifest_file.read_bytes())
-        digest = hashlib.sha256(data).hexdigest()
-        renewed = replace(manifest, octets=len(data), sha256=digest)
-        manifest_file.write(renewed.encode())
-    return 1
+def _concerned(spark: SparkSession, table: Table, part: Part, ids: list[str]) -> bool:
+    if table.name not in _JOURNALS:
+        # One column of a part is quickly read here: most parts do not concern them.
+        found = table.read(["message_id"], compute.field("message_id").isin(ids), [part])
+        return found is not None and found.num_rows > 0
+    condition = _named("payload", ids)
+    for kind in ERASED:
+        condition = condition | F.coalesce(F.col(kind)["message_id"].isin(ids), F.lit(False))
+    return bool(_read(spark, table, part).where(condition).limit(1).collect())

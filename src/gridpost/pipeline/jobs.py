@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gridpost.pipeline import admit as admission
+from gridpost.pipeline.erased_segments import empty_arrived
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Progress, silent
 from gridpost.pipeline.runs import counting
@@ -43,6 +44,7 @@ class Pipeline:
         with self.writing():
             self.progress("admitting segments")
             admitted = admission.admit(self.lake, (self.lake.landing, *landings), datetime.now(UTC))
+            empty_arrived(self.lake)
             batches = []
             if self.lake.admitted.glob("*/segment.*.parquet"):
                 from gridpost.pipeline import bronze
@@ -156,12 +158,17 @@ class Pipeline:
                 done = compact(spark, self.lake, grace=grace, small=small, progress=self.progress)
         return {**done, "seconds": round(time.monotonic() - started, 3)}
 
-    def erase(self, message_ids: Iterable[str]) -> dict[str, Any]:
+    def erase(self, message_ids: Iterable[str], landings: Sequence[Place] = ()) -> dict[str, Any]:
+        from gridpost.pipeline.build import Builder
         from gridpost.pipeline.erasure import erase
 
+        wanted = sorted(set(message_ids))
         with self.writing():
             self.progress("starting Spark")
-            return erase(self.session(), self.lake, sorted(set(message_ids)), datetime.now(UTC))
+            spark = self.session()
+            done = erase(spark, self.lake, wanted, datetime.now(UTC), landings)
+            Builder(spark, self.lake).forget_reasons()
+        return done
 
 
 def audit_summary(lake: Lake) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Table:
                     for part in folder.folders()
                     if f"data/{folder.name}/{part.name}" not in paths
                 ]
-        old = [folder for folder in doomed if folder.modified() < time.time() - grace]
+        old = [f for f in doomed if grace <= 0 or f.modified() < time.time() - grace]
         for folder in old:
             folder.rmtree()
         return len(old)
@@ -271,12 +271,13 @@ class Lake:
     def table(self, layer: str, name: str) -> Table:
         return self._at(self._layer(layer) / name)
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self, *, begun: bool = False) -> Iterator[Table]:
+        """`begun`: also those whose first write never came to count."""
         for parent in (self.root / "tables", self.root / "restricted"):
             for layer in sorted(parent.folders(), key=str):
                 for folder in sorted(layer.folders(), key=str):
                     table = self._at(folder)
-                    if table.exists():
+                    if begun or table.exists():
                         yield table
 
     def _at(self, folder: Place) -> Table:

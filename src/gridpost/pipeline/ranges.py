@@ -19,6 +19,8 @@ class Range:
     last: int
     newest: int = 0
     """Microseconds since 1970 of the newest row in it."""
+    oldest: int = 0
+    """And of the oldest one; 0: an older version did not write it down."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -35,7 +37,8 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
         last = found[-1] if found else None
         if last is not None and last.key == item.key and item.first <= last.last + 1:
             newest = max(last.newest, item.newest)
-            found[-1] = Range(*last.key, last.first, max(last.last, item.last), newest)
+            end = max(last.last, item.last)
+            found[-1] = Range(*last.key, last.first, end, newest, last.oldest)
         else:
             found.append(item)
     return found
@@ -72,6 +75,8 @@ class Mark:
     instances: int
     missing: int
     """Numbers that later rows prove to exist."""
+    since: int = 0
+    """The first rows are not here: nothing is known of what was before. 0: they are."""
 
 
 def marks(ranges: Iterable[Range]) -> dict[str, Mark]:
@@ -91,5 +96,6 @@ def marks(ranges: Iterable[Range]) -> dict[str, Mark]:
             for parts in journals.values()
             for earlier, later in pairwise(parts)
         )
-        found[component] = Mark(component, at.last, at.newest, len(journals), missing)
+        since = max(parts[0].oldest if parts[0].first > 1 else 0 for parts in journals.values())
+        found[component] = Mark(component, at.last, at.newest, len(journals), missing, since)
     return found

@@ -19,6 +19,7 @@ _MARKS = pa.schema(
         ("time", _TIME),
         ("instances", pa.int64()),
         ("missing", pa.int64()),
+        ("since", _TIME),
         (COLUMN, _TIME),
         ("build", pa.string()),
     ]
@@ -37,7 +38,10 @@ _GAPS = pa.schema(
 
 def write_marks(lake: Lake, ranges: list[Range], build: str) -> None:
     found = marks(ranges)
-    known = [{**asdict(mark), COLUMN: mark.time, "build": build} for mark in found.values()]
+    known = [
+        {**asdict(mark), "since": mark.since or None, COLUMN: mark.time, "build": build}
+        for mark in found.values()
+    ]
     holes = [
         {
             "component": gap.component,

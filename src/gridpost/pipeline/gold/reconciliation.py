@@ -20,11 +20,11 @@ AGREEING = {
 
 
 def reconciliation(messages: DataFrame, marks: DataFrame) -> DataFrame:
-    """`marks`: component, time; one row for each component whose journal is in the lake."""
+    """`marks`: component, time, since; one row for each component whose journal is in the lake."""
     joined = messages.join(
-        F.broadcast(_marks_of(marks, "sender_code", "sender_mark")), on="sender_code", how="left"
+        F.broadcast(_marks_of(marks, "sender_code", "sender")), on="sender_code", how="left"
     ).join(
-        F.broadcast(_marks_of(marks, "receiver_code", "recipient_mark")),
+        F.broadcast(_marks_of(marks, "receiver_code", "recipient")),
         on="receiver_code",
         how="left",
     )
@@ -36,7 +36,10 @@ def reconciliation(messages: DataFrame, marks: DataFrame) -> DataFrame:
         said = (status == ours) & F.coalesce(state.isin(*theirs), F.lit(False))
         agree = agree | (said if ours == "FAILED" else said & both & same)
     deadline = F.col("expiration_time")
-    past = (F.col("sender_mark") > deadline) & (F.col("recipient_mark") > deadline)
+    # Of what was before the first row that is here, nobody has said anything yet.
+    begun = F.greatest("sender_since", "recipient_since")
+    told = F.coalesce(F.col("generated") >= begun, F.lit(True))
+    past = told & (F.col("sender_mark") > deadline) & (F.col("recipient_mark") > deadline)
     never_came = (status == "FAILED") & (F.col("received_views") == 0) & state.isNull()
     foreign = F.col("sender_mark").isNull() | F.col("recipient_mark").isNull()
     verdict = (
@@ -79,8 +82,12 @@ def reconciliation(messages: DataFrame, marks: DataFrame) -> DataFrame:
     )
 
 
-def _marks_of(marks: DataFrame, code: str, mark: str) -> DataFrame:
-    return marks.select(F.col("component").alias(code), F.col("time").alias(mark))
+def _marks_of(marks: DataFrame, code: str, whose: str) -> DataFrame:
+    return marks.select(
+        F.col("component").alias(code),
+        F.col("time").alias(f"{whose}_mark"),
+        F.col("since").alias(f"{whose}_since"),
+    )
 
 
 def waiting(messages: DataFrame, marks: DataFrame, stuck_after_seconds: int) -> DataFrame:
