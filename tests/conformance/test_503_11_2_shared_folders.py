@@ -195,6 +195,7 @@ async def test_files_that_are_still_being_written_are_left_alone(e1: Folders, e2
 
 
 @pytest.mark.req("503-11.2.3-b")
+@pytest.mark.req("m11-5.2.3.3.2-b", component="endpoint")
 async def test_a_large_document_appears_complete_or_not_at_all(e1: Folders, e2: Folders) -> None:
     seen: dict[str, set[int]] = {}
     watching = True

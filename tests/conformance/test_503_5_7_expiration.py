@@ -155,6 +155,7 @@ async def test_a_message_that_arrives_expired_is_accepted_and_ignored() -> None:
 @pytest.mark.req("503-5.7-k")
 @pytest.mark.req("503-5.7-l")
 @pytest.mark.req("m11-3.11.1-a", component="endpoint")
+@pytest.mark.req("m11-3.11.3-b", component="endpoint")
 async def test_expiration_fails_accepted_messages_and_leaves_all_others() -> None:
     world = World(settings=SETTINGS)
     received = await world["E1"].send("E2")

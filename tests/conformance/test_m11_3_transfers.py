@@ -98,6 +98,7 @@ async def test_a_message_waits_until_its_download_is_confirmed(site: Site) -> No
 @pytest.mark.req("m11-T3-d", component="node")
 @pytest.mark.req("m11-T3-e", component="node")
 @pytest.mark.req("m11-T4-b", component="node")
+@pytest.mark.req("m11-5.3.3.2-a", component="node")
 async def test_every_uploaded_id_is_in_exactly_one_list(site: Site) -> None:
     good = await site.one.message(site.two)
     nobody = replace(good[0], message_id="11111111-1111-4111-8111-111111111111", receiver_code="NO")  # type: ignore[arg-type]

@@ -127,6 +127,7 @@ def test_node_list_file() -> None:
 @pytest.mark.req("m11-T51-b", component="node")
 @pytest.mark.req("m11-T58-a", component="node")
 @pytest.mark.req("m11-T75-a", component="node")
+@pytest.mark.req("m11-3.16.6.1-c", component="node")
 async def test_two_nodes(tmp_path: Path) -> None:
     root = TestRoot(tmp_path / "root")
     a, b = TestNode(tmp_path / "A", "NA", root), TestNode(tmp_path / "B", "NB", root)

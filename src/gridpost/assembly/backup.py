@@ -26,6 +26,7 @@ from gridpost.assembly.broker_configuration import read_broker_configuration
 from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.directory_configuration import read_directory_configuration
 from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+from gridpost.assembly.node_configuration import read_node_configuration
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import snapshot
 from gridpost.stores.sqlite.bodies import sync_folder
@@ -147,6 +148,7 @@ def _place(file: Path) -> Place:
         "broker": read_broker_configuration,
         "capacity": _capacity,
         "endpoint": read_endpoint_configuration,
+        "node": read_node_configuration,
     }
     if component not in readers:
         raise Refusal(Rule.USAGE, f"{file}: component must be one of {', '.join(sorted(readers))}")

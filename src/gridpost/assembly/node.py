@@ -14,9 +14,11 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
+from gridpost.assembly.after_restore import say_restored
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.exporter_process import exporting
+from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
 from gridpost.assembly.node_console import ServedNode, node_console
 from gridpost.assembly.spool import spooling
@@ -96,7 +98,7 @@ async def running_node(
         credentials = keys.credentials(clock.now)
         directory = NodeDirectory(store, clock, settings)
         await directory.load(keys.own)
-        authentication = Authentication(directory, clock, settings.token_validity)
+        authentication = Authentication(directory, clock)
         operations = NodeOperations(
             clock, directory, authentication, Messaging(store, clock, directory)
         )
@@ -154,6 +156,20 @@ async def running_node(
         )
         for work in (synchroniser.run(), upkeep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
+        if file is not None:
+            watched = file
+
+            async def reload() -> None:
+                """Cl. 3.15.1: ports, folders and keys need a restart, everything else does not."""
+                changed = read_node_configuration(watched).settings(mversion)
+                if changed.code != settings.code:
+                    raise Refusal(Rule.USAGE, f"this node is {settings.code}, and remains so")
+                directory.settings = upkeep.settings = api.settings = changed
+                await directory.say_own(keys.own)
+
+            watching = asyncio.create_task(watch_file(watched, reload))
+            stack.push_async_callback(_ended, watching)
+        say_restored(configuration.home / "store")
         log.info(
             "listening",
             port=server.port,

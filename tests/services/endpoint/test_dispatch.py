@@ -159,6 +159,7 @@ async def test_a_line_that_opens_makes_postponed_transfers_due() -> None:
 
 @pytest.mark.req("503-5.10-a")
 @pytest.mark.req("503-5.10-b", component="endpoint")
+@pytest.mark.req("m11-3.13-a", component="endpoint")
 @pytest.mark.req("m11-3.13-b", component="endpoint")
 async def test_a_message_type_of_higher_priority_goes_first() -> None:
     urgent = EndpointSettings(priorities={MessageTypePattern("URGENT*"): 9})

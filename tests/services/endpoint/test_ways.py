@@ -94,3 +94,15 @@ async def test_a_message_waits_in_verifying_and_without_its_network_is_not_lost(
     last = (await one.enquiry.trace(Side.SENT, sent))[-1]
     assert last.event == "TRANSFER_FAILED"
     assert "no longer configured" in last.detail
+
+
+@pytest.mark.req("m11-3.11.3-b", component="endpoint")
+async def test_a_message_that_waits_in_verifying_expires() -> None:
+    here = world()
+    one = here["E1"]
+    one.submission.ways.second = Old(one, verifying="waits for node N1")
+    sent = await one.send("O1", b"x", "A01")
+    entry = await one.enquiry.entry(Side.SENT, sent)
+    here.clock.advance(entry.delivery.expires_at - here.clock.now())
+    await here.expire()
+    assert (await one.enquiry.entry(Side.SENT, sent)).delivery.state == "FAILED"

@@ -124,7 +124,7 @@ async def _way(api: AsyncEndpoint, other: str) -> str:
 
 async def _take(api: AsyncEndpoint, message_type: str) -> tuple[str, bytes]:
     """The next document, confirmed."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while (found := await api.receive(message_type)) is None:
             await asyncio.sleep(0.05)
     await api.confirm(found.message.message_id)
@@ -137,7 +137,7 @@ async def _exchange(
     async with site.net.api(sender) as out, site.net.api(recipient) as into:
         sent = await out.send(recipient, message_type, content)
         assert await _take(into, message_type) == (sent, content)
-        await until_status(out, sent, "RECEIVED")
+        await until_status(out, sent, "RECEIVED", seconds=180)
     return sent
 
 
@@ -223,11 +223,14 @@ async def test_neither_node_is_needed_by_the_endpoints_of_the_other(site: Site) 
     await asyncio.to_thread(site.nodes["N1"].kill)
     async with site.net.api("TWO") as api:
         sent = await api.send("PEER", "M02", b"x")
+        async with asyncio.timeout(180):
+            while (await api.status(sent)).state != "DELIVERING":
+                await asyncio.sleep(0.05)
         ((metadata, body),) = await fetch(peer)
         assert metadata.message_id == sent
         made = await peer.delivery_acknowledgement(metadata, body, site.old["TWO"])
         await peer.session().upload([made])
-        await until_status(api, sent, "DELIVERED")
+        await until_status(api, sent, "DELIVERED", seconds=180)
     await asyncio.to_thread(site.nodes["N1"].start)
 
 
@@ -270,7 +273,9 @@ class Stream:
     async def account(self, api: AsyncEndpoint) -> None:
         """Each was received, once, by the network it was accepted for, and as it was sent."""
         for message_id in self.sent:
-            await _repeat(lambda message_id=message_id: until_status(api, message_id, "RECEIVED"))
+            await _repeat(
+                lambda message_id=message_id: until_status(api, message_id, "RECEIVED", seconds=300)
+            )
             found = await _repeat(lambda message_id=message_id: api.status(message_id))
             assert found.route == self.route
         names = [f"{self.message_type}-{n}" for n in range(len(self.sent))]

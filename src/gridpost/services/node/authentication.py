@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import uuid4
 
 from gridpost.core.identifiers import clip
@@ -30,10 +30,9 @@ class _Token:
 class Authentication:
     """Tokens live in memory: whoever comes after a restart asks for a new one, and is judged anew."""
 
-    def __init__(self, directory: NodeDirectory, clock: Clock, validity: timedelta) -> None:
+    def __init__(self, directory: NodeDirectory, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-        self._validity = validity
         self._tokens: dict[str, _Token] = {}
         self._under_way: set[tuple[str, str]] = set()
 
@@ -48,7 +47,7 @@ class Authentication:
                 f"this node of MADES version {own} has no service of version {service_mversion}",
             )
         self._forget(code, now)
-        token, expires = str(uuid4()), now + self._validity
+        token, expires = str(uuid4()), now + self._directory.settings.token_validity
         self._tokens[token] = _Token(code, expires)
         return token, expires
 

@@ -60,6 +60,10 @@ class NodeDirectory:
             lambda unit: (unit.components(), unit.dversion())
         )
         self._components = {c.code: c for c in components}
+        await self.say_own(certificates)
+
+    async def say_own(self, certificates: Iterable[Certificate]) -> None:
+        """Our own entry, and where our endpoints are reached, as the settings have it now."""
         settings = self.settings
         before = self.find(settings.code)
         revoked = (

@@ -58,7 +58,7 @@ class NodeSoapApi:
         spool: Callable[[], BinaryIO],
     ) -> None:
         self._operations = operations
-        self._settings = settings
+        self.settings = settings
         self._store = store
         self._clock = clock
         self._spool = spool
@@ -82,7 +82,7 @@ class NodeSoapApi:
             if chosen is None:
                 names = ", ".join(f"{PATH}/{known}?wsdl" for known in NODE_INTERFACES)
                 return PlainTextResponse(f"the descriptions are at {names}\n", 404)
-            url = f"{self._settings.urls[0].rstrip('/')}/{name}"
+            url = f"{self.settings.urls[0].rstrip('/')}/{name}"
             return Response(chosen.wsdl(url), media_type="text/xml")
         told = "POST a SOAP request; GET with ?wsdl describes a service\n"
         return PlainTextResponse(told, 405, {"allow": "GET, POST"})
@@ -90,9 +90,9 @@ class NodeSoapApi:
     async def _post(self, request: Request, interfaces: tuple[Interface, ...]) -> Response:
         said = request.headers.get("content-type", ""), request.headers.get("soapaction")
         limits = EnvelopeLimits(
-            self._settings.max_content,
-            self._settings.max_envelope,
-            max_documents=max(2, self._settings.max_messages),
+            self.settings.max_content,
+            self.settings.max_envelope,
+            max_documents=max(2, self.settings.max_messages),
         )
         large = tuple(path for interface in interfaces for path in interface.large)
         reader: EnvelopeReader | MtomReader

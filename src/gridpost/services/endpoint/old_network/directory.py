@@ -7,8 +7,9 @@ old network as they look at a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from gridpost.core.certificate import Certificate, CertificateKind
@@ -16,9 +17,12 @@ from gridpost.core.component import Component, ComponentType, Contact, Implement
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.node import NodeComponent, NodeComponentType
 from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory, Subsystem
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.wire.x509 import read_certificate
+
+T = TypeVar("T")
 
 _Key = tuple[str, CertificateKind, str]
 
@@ -48,7 +52,7 @@ class OldDirectory:
         if known is not None and self._clock.now() < known[1]:
             return known[0]
         self.questions += 1
-        answer = await self._home().component(code)
+        answer = await _asked(lambda: self._home().component(code))
         # A component that is not there is asked for again at once: it may be registered by then.
         if answer is None:
             self._components.pop(code, None)
@@ -87,7 +91,7 @@ class OldDirectory:
         if known is not None and self._clock.now() < known[1]:
             return known[0]
         self.questions += 1
-        answer = await self._home().certificate(*key)
+        answer = await _asked(lambda: self._home().certificate(*key))
         self._certificates.pop(key, None)
         self._copy = None
         if answer is None:
@@ -154,6 +158,16 @@ class OldDirectory:
             Implementation("" if found.mversion is None else str(found.mversion)),
             certificates=tuple({c.certificate_id: c for c in certificates}.values()),
         )
+
+
+async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
+    """A node that was restarted has forgotten our token: once more, with a new one."""
+    try:
+        return await ask()
+    except Refusal as refusal:
+        if refusal.rule is not Rule.ACCESS_DENIED:
+            raise
+    return await ask()
 
 
 def _node(code: str, issuers: tuple[Certificate, ...]) -> Component:
