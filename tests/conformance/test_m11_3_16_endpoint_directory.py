@@ -63,6 +63,22 @@ async def test_the_directory_is_asked_once_until_its_answer_expires(old_site: Ol
     assert "<certificateID>" in signing[0].text
 
 
+async def test_an_answer_that_expires_while_a_message_is_opened_costs_no_message(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, learn = old_site.one, old_site.two, OldArrival._learn
+
+    async def slow(arrival: OldArrival, metadata: Metadata) -> None:
+        await learn(arrival, metadata)
+        lapse(one)
+        lapse(two)
+
+    monkeypatch.setattr(OldArrival, "_learn", slow)
+    sent = await one.send("E2", b"just in time", "SLOW")
+    assert await two.receive("SLOW") == (sent, b"just in time")
+    await one.until(sent, "RECEIVED")
+
+
 @pytest.mark.req("m11-1.2-a", component="system")
 @pytest.mark.req("m11-4.1.2-d", component="endpoint")
 @pytest.mark.req("m11-T33-a", component="endpoint")

@@ -69,6 +69,7 @@ def lapse(endpoint: OldGridpost) -> None:
     for known in (directory._components, directory._certificates):
         for key, (answer, _) in known.items():
             known[key] = answer, directory._clock.now()
+    directory._copy = None
 
 
 def record(endpoint: OldGridpost) -> Recorder:

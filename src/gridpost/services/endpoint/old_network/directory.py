@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -25,6 +25,9 @@ from gridpost.wire.x509 import read_certificate
 T = TypeVar("T")
 
 _Key = tuple[str, CertificateKind, str]
+
+_IN_HAND = timedelta(minutes=5)
+"""How long a piece of work that has asked may take."""
 
 
 class OldDirectory:
@@ -56,6 +59,7 @@ class OldDirectory:
         # A component that is not there is asked for again at once: it may be registered by then.
         if answer is None:
             self._components.pop(code, None)
+            self._copy = None
             return None
         self._components[code] = answer[0], answer[1].at
         self._copy = None
@@ -118,8 +122,12 @@ class OldDirectory:
         return bool(self._issuers.get(node))
 
     def copy(self) -> Directory:
-        """Everything that may be used now, in the words of 503."""
-        now = self._clock.now()
+        """Everything that may be used, in the words of 503.
+
+        Who needs a fact asks for it first, and works with it to the end: an answer that expires
+        while a message is opened does not make its sender unknown.
+        """
+        now = self._clock.now() - _IN_HAND
         if self._copy is not None and self._copy_until > now:
             return self._copy
         moments = [until for _, until in (*self._components.values(),)]
