@@ -33,8 +33,8 @@ SOME = 20_000
 LOOK = 300
 """Messages that a page looks at in these tests, so that a small box has more than one page too."""
 PAGE = 50
-FULL_PAGE = 50 * PAGE
-"""Steps that a page of results costs, of which a small box may have fewer."""
+FULL_PAGE = 100 * PAGE
+"""Steps that the rows of a full page cost by themselves (some 80 each); a small box may have only a few."""
 
 QUESTIONS: dict[str, Callable[[UnitOfWork], object]] = {
     "waiting": lambda unit: unit.box.waiting("A", NOW - DAY, 50),
