@@ -29,6 +29,11 @@ def render(before: str, run: dict[str, Any], *, date: str, commit: str, machine:
     """The page after this run: tests that did not run keep the line they had."""
     lines = {_test_of(line): line for line in before.splitlines() if line.startswith("| `")}
     for record in run["records"]:
+        # A test that has parameters now, or has lost them, is not two tests.
+        name = record["test"].partition("[")[0]
+        for other in [o for o in lines if o.partition("[")[0] == name]:
+            if ("[" in other) != ("[" in record["test"]):
+                del lines[other]
         counts = ", ".join(f"{name} {_number(value)}" for name, value in record["counts"].items())
         lines[record["test"]] = (
             f"| `{record['test']}` | {record['outcome']} | {record['seconds']:.1f} "

@@ -91,6 +91,18 @@ def test_a_part_keeps_what_other_tests_have_shown():
     assert "| `t::b` | passed | 2.0 | 2030-01-02 | `abc` | 7 |  |" in page
 
 
+def test_a_test_that_has_got_parameters_stands_there_once_for_each():
+    def page(before: str, *tests: str) -> str:
+        records = [{"test": t, "outcome": "passed", "seconds": 1, "counts": {}} for t in tests]
+        run = {"scale": 1, "seed": 7, "records": records}
+        return soak_page.render(before, run, date="2030-01-02", commit="abc", machine="m")
+
+    now = page(page("", "t::a", "t::b"), "t::a[few]", "t::a[all]")
+    assert "3 of 3 passed" in now
+    assert "`t::a`" not in now
+    assert "`t::b`" in page(now, "t::a[few]")
+
+
 def test_the_page_is_written_from_the_file_and_names_the_commit(tmp_path: Path, capsys):
     report, page = tmp_path / "soak.json", tmp_path / "soak.md"
     record = {"test": "t::a", "outcome": "passed", "seconds": 1, "counts": {}}
