@@ -106,6 +106,7 @@ class SqliteQueueStore:
             folder, files, min_free=settings.min_free, max_used=settings.max_used
         )
         self._watch.measure(opened.connection)
+        self._measuring: asyncio.Future[None] | None = None
         self._committer = Committer(
             opened.connection,
             files,
@@ -174,11 +175,21 @@ class SqliteQueueStore:
             if space.refusing:
                 refusal = Refusal(Rule.STORE_FULL, f"no room for new messages: {space.reason}")
                 self._loop.call_soon(done, refusal)
+                self._measure_again()
                 return
             if large or self._parked:
                 self._park(submission, large)
                 return
         self._committer.submit(submission)
+
+    def _measure_again(self) -> None:
+        """Nothing else may be committed while we refuse, and room is counted after a commit."""
+        if self._measuring is None or self._measuring.done():
+            self._measuring = self._committer.run(lambda connection: None)
+            # What the disk does not allow now is tried with the next refusal.
+            self._measuring.add_done_callback(
+                lambda future: future.cancelled() or future.exception()
+            )
 
     def _park(self, submission: Submission, large: bool) -> None:
         """While a large body is on its way to the disk, what follows in its queue waits behind it.
