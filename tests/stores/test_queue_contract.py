@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -333,6 +334,24 @@ async def test_below_the_mark_new_messages_are_refused_and_others_go_on(tmp_path
     store.set_marks(min_free=0, max_used=0)
     await asyncio.sleep(0.3)  # the next look at the disk
     await commit(store, put())
+    await store.close()
+
+
+async def test_room_is_counted_again_although_nothing_is_committed(tmp_path: Path) -> None:
+    settings = QueueSettings(min_free=0, max_used=1)
+    store = SqliteQueueStore.open(tmp_path / "b", "B1", SetClock(), settings)
+    # As after the last commit of a drained broker: what was counted then is no longer true.
+    store._watch._row_octets = 1 << 40
+    store._watch.max_used = 1 << 30
+    with pytest.raises(Refusal) as refused:
+        await commit(store, put())
+    assert refused.value.rule is Rule.STORE_FULL
+    async with asyncio.timeout(60):
+        while store.space.refusing:
+            await asyncio.sleep(0.05)
+            # Refused again and again, and no other work comes.
+            with suppress(Refusal):
+                await commit(store, put())
     await store.close()
 
 

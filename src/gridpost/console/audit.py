@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from gridpost.core.journal import AdministrationRow, Recorded, RefusalRow
+from gridpost.core.journal import AdministrationRow, Recorded, refusal_row
 from gridpost.core.ports import Clock, Journal
 from gridpost.core.refusal import Refusal
 
@@ -41,16 +41,7 @@ class Audit:
         await self._store.run(lambda work: work.journal.append(row))
 
     async def refused(self, refusal: Refusal, actor: str, security: bool) -> None:
-        row = RefusalRow(
-            self._clock.now(),
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            peer=actor,
-            security=security,
-        )
+        row = refusal_row(refusal, self._clock.now(), peer=actor, security=security)
         await self._store.run(lambda work: work.journal.append(row))
 
     async def page(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:

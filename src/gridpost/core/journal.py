@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from gridpost.core.delivery import Event, Side, State
+from gridpost.core.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,22 @@ class RefusalRow(JournalRow):
     peer: str = ""
     message_id: str = ""
     security: bool = False
+
+
+def refusal_row(
+    refusal: Refusal, now: datetime, *, peer: str = "", message_id: str = "", security: bool = False
+) -> RefusalRow:
+    return RefusalRow(
+        now,
+        refusal.id,
+        refusal.rule.name,
+        refusal.code,
+        refusal.message,
+        refusal.details,
+        peer,
+        message_id,
+        security,
+    )
 
 
 @dataclass(frozen=True, slots=True)

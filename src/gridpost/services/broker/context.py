@@ -10,7 +10,7 @@ import structlog
 
 from gridpost.core.amqp_access import BrokerAccess
 from gridpost.core.delivery import Side
-from gridpost.core.journal import JournalRow, RefusalRow, TransferRow
+from gridpost.core.journal import JournalRow, TransferRow, refusal_row
 from gridpost.core.peer_identity import PeerIdentities
 from gridpost.core.ports import Clock
 from gridpost.core.queues import Queued, QueueStore, Record
@@ -79,15 +79,11 @@ class BrokerContext:
         if refusal.rule in _NOT_WRITTEN:
             return
         self.write_down(
-            RefusalRow(
+            refusal_row(
+                refusal,
                 self.clock.now(),
-                refusal.id,
-                refusal.rule.name,
-                refusal.code,
-                refusal.message,
-                refusal.details,
-                peer,
-                message_id,
+                peer=peer,
+                message_id=message_id,
                 security=refusal.code is Code.AUTHENTICATION_ERROR,
             )
         )

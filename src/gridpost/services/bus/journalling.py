@@ -9,7 +9,7 @@ import structlog
 
 from gridpost.core.bus import BusLedger, BusUnit
 from gridpost.core.envelope import EventMessage, FaultMessage, RequestMessage, ResponseMessage
-from gridpost.core.journal import EnvelopeRow, JournalRow, RefusalRow
+from gridpost.core.journal import EnvelopeRow, JournalRow, refusal_row
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.handlers import Answer
@@ -50,16 +50,13 @@ class EnvelopeJournal:
             reason=refusal.message,
             destination=destination,
         )
-        row = RefusalRow(
+        row = refusal_row(
+            refusal,
             self._clock.now(),
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            destination,
-            message_id,
-            refusal.rule in (Rule.ENVELOPE_REPLAY, Rule.ENVELOPE_STALE, Rule.ENVELOPE_CONTEXT),
+            peer=destination,
+            message_id=message_id,
+            security=refusal.rule
+            in (Rule.ENVELOPE_REPLAY, Rule.ENVELOPE_STALE, Rule.ENVELOPE_CONTEXT),
         )
         await self.note(*rows, row)
 

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gridpost.core.instant import Instant
-from gridpost.core.journal import RefusalRow
+from gridpost.core.journal import refusal_row
 from gridpost.core.refusal import Code, Fault, Refusal, Rule
 from gridpost.services.capacity.administration import Administration
 from gridpost.services.operations.administrators import Administrators
@@ -115,10 +115,7 @@ class AdministrationApi:
             reason=refusal.message,
             administrator=who,
         )
-        row = RefusalRow(
-            self._administration.now(), refusal.id, refusal.rule.name, refusal.code,
-            refusal.message, refusal.details, peer=who, security=status == 401,
-        )  # fmt: skip
+        row = refusal_row(refusal, self._administration.now(), peer=who, security=status == 401)
         try:
             await self._administration.note(row)
         except Refusal:

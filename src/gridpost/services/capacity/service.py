@@ -18,7 +18,7 @@ from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
 from gridpost.core.broadcast import Notice, login_filter
 from gridpost.core.capacity import DIRECTIONS, Book
 from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger, CapacityUnit
-from gridpost.core.journal import RefusalRow
+from gridpost.core.journal import refusal_row
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import desk, topology
@@ -348,10 +348,7 @@ class CapacityService:
         self.metrics.returned.inc()
         refusal = Refusal(Rule.RESPONSE_UNROUTABLE, f"a response for {user} found no queue")
         log.warning(refusal.message, id=refusal.id, correlation=correlation_id)
-        row = RefusalRow(
-            self.clock.now(), refusal.id, refusal.rule.name, refusal.code.value, refusal.message,
-            peer=user, message_id=correlation_id,
-        )  # fmt: skip
+        row = refusal_row(refusal, self.clock.now(), peer=user, message_id=correlation_id)
         await self.ledger.run(lambda unit: unit.journal.append(row))
 
     # -- administration

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from gridpost.core.component import Component
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import RefusalRow, values
+from gridpost.core.journal import refusal_row, values
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import Registration, RegistrationStatus
@@ -120,16 +120,7 @@ class Administration:
             reason=refusal.message,
             administrator=who,
         )
-        row = RefusalRow(
-            self._clock.now(),
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            peer=who,
-            security=status == 401,
-        )
+        row = refusal_row(refusal, self._clock.now(), peer=who, security=status == 401)
         try:
             await self._store.run(lambda unit: unit.journal.append(row))
         except Exception:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from gridpost.core.component import ComponentType
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import RefusalRow
+from gridpost.core.journal import refusal_row
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import Registration
@@ -221,15 +221,8 @@ class DirectoryApi:
     ) -> Response:
         """Every refusal is logged and journalled with the id that the other side gets."""
         at = self._clock.now()
-        row = RefusalRow(
-            at,
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            peer=peer,
-            security=status == 401 or refusal.rule in SECURITY,
+        row = refusal_row(
+            refusal, at, peer=peer, security=status == 401 or refusal.rule in SECURITY
         )
         log.warning(
             "request refused",

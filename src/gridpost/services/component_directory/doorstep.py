@@ -13,7 +13,7 @@ import structlog
 
 from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import RefusalRow
+from gridpost.core.journal import RefusalRow, refusal_row
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.component_directory.answers import SECURITY
@@ -57,15 +57,8 @@ class Doorstep:
             self._uncounted[refusal.rule] += 1
             return
         self._left -= 1
-        row = RefusalRow(
-            self._clock.now(),
-            refusal.id,
-            refusal.rule.name,
-            refusal.code,
-            refusal.message,
-            refusal.details,
-            peer=address,
-            security=refusal.rule in SECURITY,
+        row = refusal_row(
+            refusal, self._clock.now(), peer=address, security=refusal.rule in SECURITY
         )
         log.warning(
             "connection refused",
@@ -104,9 +97,7 @@ class Doorstep:
             for rule, count in self._uncounted.items():
                 refusal = Refusal(rule, f"{count} more were refused within {self._round:g} s")
                 log.warning("connections refused", rule=rule.name, count=count)
-                self._rows.append(
-                    RefusalRow(now, refusal.id, rule.name, rule.code, refusal.message)
-                )
+                self._rows.append(refusal_row(refusal, now))
                 self._came.set()
             self._uncounted.clear()
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from gridpost.core.channels import Channel, Origin
+from gridpost.core.journal import refusal_row
 from gridpost.core.links import (
     Admission,
     Connection,
@@ -42,7 +43,6 @@ from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.handover import Handover
 from gridpost.services.endpoint.signals import StatusChange
 from gridpost.services.endpoint.submission import Submission
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.services.endpoint.users import User, Users, check_channel
 
 log = structlog.get_logger(__name__)

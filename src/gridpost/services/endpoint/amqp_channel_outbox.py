@@ -13,6 +13,7 @@ import structlog
 
 from gridpost.core.channels import Channel, Origin
 from gridpost.core.identifiers import MessageId
+from gridpost.core.journal import refusal_row
 from gridpost.core.links import ReceivedDelivery
 from gridpost.core.notices import Notice, Subscription
 from gridpost.core.ports import UnitOfWork
@@ -20,7 +21,6 @@ from gridpost.core.refusal import Code, Refusal
 from gridpost.services.endpoint.amqp_channel_sources import event_channel, reply_channel
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.submission import Document, Submission
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.services.endpoint.users import User, check_send
 from gridpost.wire.application_amqp import (
     OutboxMessage,

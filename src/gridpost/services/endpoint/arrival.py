@@ -12,6 +12,7 @@ from gridpost.core.acknowledgement import Original, compose, fingerprint_content
 from gridpost.core.checks import CheckedDocument
 from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, begin, decide
 from gridpost.core.identifiers import new_message_id
+from gridpost.core.journal import refusal_row
 from gridpost.core.links import Octets
 from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
 from gridpost.core.message_box import BoxEntry, Content
@@ -26,7 +27,6 @@ from gridpost.services.endpoint.tracking import (
     happen,
     message_row,
     record,
-    refusal_row,
     tracking_row,
 )
 from gridpost.wire.amqp.sections import split

@@ -11,6 +11,7 @@ import structlog
 
 from gridpost.core.amqp_access import EndpointAccess
 from gridpost.core.certificate import Certificate
+from gridpost.core.journal import refusal_row
 from gridpost.core.links import (
     Admission,
     Connection,
@@ -27,7 +28,6 @@ from gridpost.core.refusal import Code, Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.inbound import Inbound
 from gridpost.services.endpoint.peers import Peers
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.wire.amqp.sections import split_head
 from gridpost.wire.mades.amqp_message import read_fields
 

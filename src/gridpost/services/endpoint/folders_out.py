@@ -15,6 +15,7 @@ import structlog
 
 from gridpost.core.channels import Channel, Origin
 from gridpost.core.identifiers import MessageId
+from gridpost.core.journal import refusal_row
 from gridpost.core.notices import Notice, Subscription
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -22,7 +23,6 @@ from gridpost.core.shared_folders import Found, LogFolder, OutFolder
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.folders import LOGGED, TAKEN, Alarm, FolderHealth, FolderSettings
 from gridpost.services.endpoint.submission import Document, Submission
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.services.endpoint.users import Users, check_channel, check_send
 from gridpost.wire.fssf.names import OutName, printable, read_out_name
 

@@ -12,14 +12,13 @@ import asyncio
 import structlog
 
 from gridpost.core.delivery import Side
-from gridpost.core.journal import TransferRow
+from gridpost.core.journal import TransferRow, refusal_row
 from gridpost.core.links import Octets, ReceivedDelivery
 from gridpost.core.message import InternalType
 from gridpost.core.message_path import Route
 from gridpost.core.refusal import Refusal
 from gridpost.services.endpoint.arrival import Arrival
 from gridpost.services.endpoint.context import EndpointContext
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.wire.amqp.sections import split_head
 from gridpost.wire.mades.amqp_message import Fields, read_fields
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
+from gridpost.core.journal import refusal_row
 from gridpost.core.refusal import Refusal
 from gridpost.services.endpoint.context import EndpointContext
-from gridpost.services.endpoint.tracking import refusal_row
 
 log = structlog.get_logger(__name__)
 

@@ -8,14 +8,12 @@ from gridpost.core.delivery import Decision, Effect, Event, Occurrence, Side, de
 from gridpost.core.journal import (
     AcknowledgementRow,
     MessageRow,
-    RefusalRow,
     TrackingRow,
 )
 from gridpost.core.message import ENCRYPTION, SIGNATURE, InternalMessage, Metadata
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
-from gridpost.core.refusal import Refusal
 
 
 def happen(work: UnitOfWork, entry: BoxEntry, occurrence: Occurrence, now: datetime) -> Decision:
@@ -103,22 +101,6 @@ def acknowledgement_row(
         metadata.generated.text,
         metadata.extension,
         processor_value(metadata, SIGNATURE, "Algorithm"),
-    )
-
-
-def refusal_row(
-    refusal: Refusal, now: datetime, *, peer: str = "", message_id: str = "", security: bool = False
-) -> RefusalRow:
-    return RefusalRow(
-        now,
-        refusal.id,
-        refusal.rule.name,
-        refusal.code,
-        refusal.message,
-        refusal.details,
-        peer,
-        message_id,
-        security,
     )
 
 

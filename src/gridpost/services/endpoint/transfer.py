@@ -14,7 +14,7 @@ from typing import Protocol
 from gridpost.core.certificate import CertificateKind, select
 from gridpost.core.delivery import Decision, Event, Occurrence, Side, State
 from gridpost.core.identifiers import ComponentCode
-from gridpost.core.journal import TransferRow
+from gridpost.core.journal import TransferRow, refusal_row
 from gridpost.core.links import Octets
 from gridpost.core.message import InternalMessage, InternalType
 from gridpost.core.message_box import BoxEntry, Outgoing
@@ -22,7 +22,7 @@ from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
-from gridpost.services.endpoint.tracking import happen, refusal_row
+from gridpost.services.endpoint.tracking import happen
 from gridpost.wire.mades.amqp_message import encode_parts
 from gridpost.wire.seal.closing import seal_message
 

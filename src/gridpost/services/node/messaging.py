@@ -10,7 +10,7 @@ import structlog
 
 from gridpost.core.delivery import Side
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import RefusalRow, TransferRow
+from gridpost.core.journal import TransferRow, refusal_row
 from gridpost.core.message import InternalType, Metadata
 from gridpost.core.node import BoxEntry, LocalState, NodeMessage
 from gridpost.core.node_ports import NodeStore, NodeUnit
@@ -154,11 +154,8 @@ class Messaging:
                 outcomes.append(Outcome(message.message_id))
                 continue
             unit.journal.append(
-                RefusalRow(
-                    now, refused.id, refused.rule.name, refused.code.value, refused.message,
-                    refused.details, client, message.message_id, security=True,
-                )
-            )  # fmt: skip
+                refusal_row(refused, now, peer=client, message_id=message.message_id, security=True)
+            )
             log.warning(
                 "message refused", refusal=refused.id, rule=refused.rule.name,
                 reason=refused.message, message_id=message.message_id, peer=client,

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gridpost.core.journal import RefusalRow
+from gridpost.core.journal import refusal_row
 from gridpost.core.node_ports import NodeStore
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Code, Refusal, Rule
@@ -148,10 +148,9 @@ class NodeSoapApi:
             "request refused", operation=operation, refusal=refusal.id, rule=refusal.rule.name,
             reason=refusal.message, details=refusal.details,
         )  # fmt: skip
-        row = RefusalRow(
-            self._clock.now(), refusal.id, refusal.rule.name, refusal.code.value, refusal.message,
-            refusal.details, security=refusal.code is Code.AUTHENTICATION_ERROR,
-        )  # fmt: skip
+        row = refusal_row(
+            refusal, self._clock.now(), security=refusal.code is Code.AUTHENTICATION_ERROR
+        )
         try:
             await self._store.run(lambda unit: unit.journal.append(row))
         except Refusal as failed:

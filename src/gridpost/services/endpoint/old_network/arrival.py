@@ -11,6 +11,7 @@ from datetime import datetime
 
 from gridpost.core.acknowledgement import compose
 from gridpost.core.identifiers import new_message_id
+from gridpost.core.journal import refusal_row
 from gridpost.core.message import (
     SIGNATURE,
     InternalMessage,
@@ -23,7 +24,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import understands
 from gridpost.services.endpoint.arrival import Arrival
 from gridpost.services.endpoint.old_network.network import OldNetwork
-from gridpost.services.endpoint.tracking import processor_value, refusal_row
+from gridpost.services.endpoint.tracking import processor_value
 from gridpost.wire.mades11.compression import expand
 from gridpost.wire.seal.opening import Opened
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import structlog
 
+from gridpost.core.journal import refusal_row
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.node_session import Downloaded
 from gridpost.services.endpoint.old_network.arrival import OldArrival
 from gridpost.services.endpoint.old_network.network import OldNetwork
-from gridpost.services.endpoint.tracking import refusal_row
 from gridpost.services.endpoint.transfer import BackOff
 
 log = structlog.get_logger(__name__)
