@@ -231,6 +231,7 @@ class Rule(Enum):
     STORE_DAMAGED = _operator("gridpost store", Code.INTERNAL_ERROR)
     STORE_FULL = _operator("gridpost store", Code.INTERNAL_ERROR, retryable=True)
     FOLDER_FAILED = _operator("503 cl. 11.2", Code.INTERNAL_ERROR, retryable=True)
+    OWN_DEFECT = _operator("503 cl. 5.8", Code.INTERNAL_ERROR, retryable=True)
     STORE_UNSAFE = _operator("gridpost store", Code.INTERNAL_ERROR)
     STORE_ACCESS = _operator("gridpost store", Code.INTERNAL_ERROR)
     STORE_UNREACHABLE = _operator("gridpost store", Code.INTERNAL_ERROR, retryable=True)

@@ -34,6 +34,7 @@ class Courier:
         self.open = asyncio.Event()
         self.open.set()
         self.refuse: set[str] = set()
+        self.broken: set[str] = set()
         self.at_once = 0
         self.most = 0
 
@@ -49,6 +50,8 @@ class Courier:
             self.at_once -= 1
         if fields.message_id in self.refuse:
             raise Refusal(Rule.UNREACHABLE, "the post is closed")
+        if fields.message_id in self.broken:
+            raise ZeroDivisionError
 
     @property
     def ids(self) -> list[str]:
@@ -130,6 +133,26 @@ async def test_a_failed_transfer_is_repeated_after_a_pause_and_traced() -> None:
         await eventually(lambda: courier.ids == [message_id, message_id])
     events = [line.event for line in await sender.trace(message_id)]
     assert events[:3] == [Event.ACCEPT, Event.TRANSFER_FAILED, Event.TRANSFERRED]
+
+
+async def test_a_transfer_that_breaks_by_a_bug_is_repeated_like_any_other() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    message_id = await sender.send("E2")
+    courier.broken.add(message_id)
+    async with dispatching(sender, courier) as dispatcher:
+        await eventually(lambda: courier.ids == [message_id])
+        await eventually(lambda: dispatcher.under_way == 0)
+        courier.broken.clear()
+        async with asyncio.timeout(60):
+            while Event.TRANSFER_FAILED not in [t.event for t in await sender.trace(message_id)]:
+                await asyncio.sleep(0.01)
+        world.clock.advance(timedelta(seconds=5))
+        dispatcher.wake()
+        await eventually(lambda: courier.ids == [message_id, message_id])
+    _, failed, done, *_ = await sender.trace(message_id)
+    assert done.event is Event.TRANSFERRED
+    assert "ZeroDivisionError" in failed.detail
 
 
 async def test_a_closed_route_is_left_alone_until_it_opens() -> None:

@@ -22,7 +22,7 @@ from gridpost.core.message import InternalType
 from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
-from gridpost.core.refusal import Refusal
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.transfer import Attempt, BackOff, Transfer
 
@@ -177,6 +177,11 @@ class Dispatcher:
             self._ended(outgoing)
             self._carried.discard(outgoing.message.metadata.message_id)
             raise
+        except Exception as error:
+            # Our own bug: it must not cost the message its further attempts (503 cl. 5.8).
+            log.exception("transfer broken", message_id=outgoing.message.metadata.message_id)
+            refusal = Refusal(Rule.OWN_DEFECT, f"the transfer broke: {type(error).__name__}")
+            attempt = Attempt(outgoing, self._context.clock.now(), 0, refusal)
         self._outcomes.append(attempt)
         self._settling.add(outgoing.number)
         self._ended(outgoing)

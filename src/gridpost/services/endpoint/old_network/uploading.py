@@ -174,10 +174,16 @@ class Uploading:
             for item in batch:
                 self._tell(item, refusal)
             return
-        except BaseException:
+        except asyncio.CancelledError:
             for item in batch:
                 item.done.cancel()
             raise
+        except Exception as error:
+            # Our own bug: each transfer of the batch ends with it, the queue goes on.
+            for item in batch:
+                if not item.done.done():
+                    item.done.set_exception(error)
+            return
         queue.problem = ""
         refused = {item.message_id: item for item in answer.refused}
         for item in batch:
