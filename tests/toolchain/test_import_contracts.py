@@ -84,7 +84,7 @@ def test_imports_in_their_one_home_are_allowed(lint):
         {
             "stores/x.py": "import sqlite3, psycopg, pyarrow.parquet",
             "transports/amqp10/x.py": "import proton, cproton",
-            "transports/amqp091.py": "import aio_pika",
+            "transports/amqp091/x.py": "import aio_pika",
             "pipeline/lake.py": "import pyarrow.parquet",
             "pipeline/jobs.py": "import pyspark.sql",
             "services/endpoint/x.py": "import gridpost.services.directory_client.x",

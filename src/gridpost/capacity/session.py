@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import uuid4
 
 import structlog
@@ -59,7 +58,6 @@ class Session:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._publisher: Channel | None = None
         self._broadcasts: tuple[Channel, str] | None = None
-        self.publishing_properties: Properties | None = None
 
     async def open(self) -> None:
         """CMM 5.2.1: Login is the first request; its response says that both queues are there."""
@@ -152,7 +150,6 @@ class Session:
             reply_to=settings.names.response_queue(settings.user),
             expiration=settings.expiration,
         )
-        self.publishing_properties = replace(properties)
         if self._publisher is None:
             raise Refusal(Rule.UNREACHABLE, "there is no session")
         try:

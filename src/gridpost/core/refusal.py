@@ -215,7 +215,6 @@ class Rule(Enum):
     ROLE_MISSING = _peer("CMM 2.3", Code.AUTHENTICATION_ERROR)
     GROUP_NOT_OWN = _peer("CMM 5.2", Code.AUTHENTICATION_ERROR)
     BORDER_NOT_GRANTED = _peer("CMM 2.3", Code.AUTHENTICATION_ERROR)
-    RATE_EXCEEDED = RuleText("CMM 3.2.5.1", Code.VALIDATION_ERROR, Fault.PEER, retryable=True)
     TOO_MANY_ITEMS = _peer("CMM 3.2.1.1.1")
     TOO_MANY_DAYS = _peer("CMM 3.2.1.2")
     NOT_PUBLISHED = _peer("CMM 5.3.3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,9 +28,9 @@ from gridpost.demo.processes import ComponentProcess
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys import pkcs8
+from gridpost.stores.keys.papers import PaperTokenSigner
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, generate, to_pkcs8
 from gridpost.transports.https import ClientTls, HttpsClient
-from gridpost.wire.mades11.token_signature import sign_text
 from gridpost.wire.seal import seal_message
 from gridpost.wire.seal.opening import open_sealed
 from gridpost.wire.x509 import public_key_bytes, read_certificate
@@ -153,19 +152,6 @@ class NodePart:
         return OldEndpoint.of(code, papers, configuration)
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenSigner:
-    certificate: Certificate
-    key: RSAPrivateKey
-
-    @property
-    def certificate_id(self) -> str:
-        return self.certificate.certificate_id
-
-    def sign(self, text: str) -> str:
-        return sign_text(text, self.key)
-
-
 class OldEndpoint:
     """An endpoint of MADES 1.1, as far as the demonstration needs one."""
 
@@ -184,7 +170,7 @@ class OldEndpoint:
             to_pkcs8(keys[AUTHENTICATION]),
             node.trusted_roots(),
         )
-        signer = _TokenSigner(certificates[AUTHENTICATION], keys[AUTHENTICATION])
+        signer = PaperTokenSigner(certificates[AUTHENTICATION], keys[AUTHENTICATION])
         self.session = NodeSession(
             NodeSoapClient(HttpsClient(ClientTls(lambda: credentials))),
             node.server.urls,

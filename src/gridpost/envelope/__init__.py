@@ -36,7 +36,6 @@ from gridpost.core.envelope import (
     User,
     Verb,
     Xml,
-    check,
     correlation_of,
     generic,
     specific,
@@ -50,6 +49,7 @@ from gridpost.core.envelope_exchange import (
     in_series,
     series,
 )
+from gridpost.core.envelope_rules import check
 from gridpost.core.instant import Instant
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.envelope.building import Sender

@@ -18,7 +18,7 @@ from gridpost.core.delivery import (
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.message_box import BoxEntry, Brief
 from gridpost.core.message_path import Route
 from gridpost.stores.values import from_microseconds, to_microseconds
 from gridpost.stores.values import read_processors as read_json_processors
@@ -271,4 +271,21 @@ class TraceRow(NamedTuple):
             bool(self.moved),
             self.detail,
             self.acknowledgement_id,
+        )
+
+
+class BriefRow(NamedTuple):
+    arrived_at: int
+    side: str
+    state: str
+    changed_at: int
+    size: int
+
+    def to_brief(self) -> Brief:
+        return Brief(
+            from_microseconds(self.arrived_at),
+            Side(self.side),
+            State(self.state),
+            from_microseconds(self.changed_at),
+            self.size,
         )

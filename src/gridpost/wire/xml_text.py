@@ -12,7 +12,7 @@ from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
 
 # Everything that is not a Char of XML 1.0, production 2.
-NO_CHAR = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_CHAR = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escape(name: str, text: str) -> str:
@@ -20,7 +20,7 @@ def escape(name: str, text: str) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     if text.isascii() and text.isprintable():
         return escaped
-    forbidden = NO_CHAR.search(text)
+    forbidden = _NO_CHAR.search(text)
     if forbidden is not None:
         raise Refusal(
             Rule.FORBIDDEN_XML,
@@ -28,6 +28,11 @@ def escape(name: str, text: str) -> str:
         )
     # A bare carriage return would be read as a line feed (XML 1.0 2.11).
     return escaped.replace("\r", "&#13;")
+
+
+def safe(text: str) -> str:
+    """Text of others may hold what XML cannot carry; it must not break an answer."""
+    return _NO_CHAR.sub("?", text)
 
 
 def element(name: str, text: str) -> str:

@@ -17,10 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gridpost.core.instant import Instant
-from gridpost.core.journal import refusal_row
 from gridpost.core.refusal import Code, Fault, Refusal, Rule
 from gridpost.services.capacity.administration import Administration
 from gridpost.services.operations.administrators import Administrators
+from gridpost.services.operations.administrators_door import Action, AdministratorsDoor
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,9 @@ class AdministrationApi:
     def __init__(self, administration: Administration, administrators: Administrators) -> None:
         self._administration = administration
         self.administrators = administrators
+        self._door = AdministratorsDoor(
+            administrators, now=administration.now, note=administration.note, status_of=status_of
+        )
 
     def app(self) -> Starlette:
         administration = self._administration
@@ -44,11 +47,15 @@ class AdministrationApi:
         return Starlette(
             routes=[
                 *(
-                    Route(f"{PREFIX}/{name}", self._authorised(handler), methods=["GET"])
+                    Route(
+                        f"{PREFIX}/{name}", self._door.behind(_answering(handler)), methods=["GET"]
+                    )
                     for name, handler in reads.items()
                 ),
                 *(
-                    Route(f"{PREFIX}/{name}", self._authorised(handler), methods=["POST"])
+                    Route(
+                        f"{PREFIX}/{name}", self._door.behind(_answering(handler)), methods=["POST"]
+                    )
                     for name, handler in actions.items()
                 ),
             ],
@@ -86,50 +93,8 @@ class AdministrationApi:
         try:
             return await self.administrators.who(authorization)
         except Refusal as refusal:
-            await self._refused(refusal, 401, "")
+            await self._door.refused(refusal, 401, "")
             raise
-
-    def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            who = ""
-            try:
-                try:
-                    who = await self.administrators.who(request.headers.get("authorization", ""))
-                except Refusal as refusal:
-                    return await self._refused(refusal, 401, who)
-                return JSONResponse(await handler(request, who))
-            except Refusal as refusal:
-                return await self._refused(refusal, status_of(refusal), who)
-            except Exception:
-                bug = Refusal(Rule.INTERNAL, "unexpected error")
-                log.exception("unexpected error", refusal=bug.id, path=request.url.path)
-                return await self._refused(bug, 500, who)
-
-        return answer
-
-    async def _refused(self, refusal: Refusal, status: int, who: str) -> Response:
-        log.warning(
-            "administration refused",
-            refusal=refusal.id,
-            rule=refusal.rule.name,
-            reason=refusal.message,
-            administrator=who,
-        )
-        row = refusal_row(refusal, self._administration.now(), peer=who, security=status == 401)
-        try:
-            await self._administration.note(row)
-        except Refusal:
-            # The administrator gets the answer even when the journal cannot be written.
-            log.exception("refusal not journalled", refusal=refusal.id)
-        told = {
-            "code": refusal.code,
-            "rule": refusal.rule.name,
-            "message": refusal.message,
-            "details": refusal.details,
-            "id": refusal.id,
-        }
-        headers = {"www-authenticate": "Bearer"} if status == 401 else None
-        return JSONResponse({"refused": told}, status, headers)
 
 
 def status_of(refusal: Refusal) -> int:
@@ -140,6 +105,13 @@ def status_of(refusal: Refusal) -> int:
     if refusal.rule.fault is Fault.OURSELVES:
         return 500
     return 422
+
+
+def _answering(handler: Handler) -> Action:
+    async def answer(request: Request, who: str) -> Response:
+        return JSONResponse(await handler(request, who))
+
+    return answer
 
 
 def _showing(view: Callable[[], Any]) -> Handler:

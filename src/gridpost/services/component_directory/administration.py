@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from gridpost.core.component import Component
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import refusal_row, values
+from gridpost.core.journal import JournalRow, values
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import Registration, RegistrationStatus
@@ -35,6 +35,7 @@ from gridpost.services.component_directory.papers import InstallationKit
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.services.operations.administrators import Administrators
+from gridpost.services.operations.administrators_door import Action, AdministratorsDoor
 from gridpost.wire.directory import MEDIA_TYPE, encode_components
 
 log = structlog.get_logger(__name__)
@@ -42,8 +43,6 @@ log = structlog.get_logger(__name__)
 PREFIX = "/admin/v1"
 MAX_BODY = 64 * 1024
 PAGE = 1000
-
-Action = Callable[[Request, str], Awaitable[Response]]
 
 
 class Administration:
@@ -66,19 +65,21 @@ class Administration:
         self._publication = publication
         self._upkeep = upkeep
         self._metrics = metrics
-        self._administrators = administrators
+        self._door = AdministratorsDoor(
+            administrators, now=clock.now, note=self._note, status_of=status_of
+        )
         self._pack = pack
         self.more_health: Callable[[], dict[str, Any]] = dict
         """What the health of this process tells besides the books."""
 
     def app(self) -> Starlette:
         def route(path: str, action: Action, method: str = "GET") -> Route:
-            return Route(PREFIX + path, self._authorised(action), methods=[method])
+            return Route(PREFIX + path, self._door.behind(action), methods=[method])
 
         return Starlette(
             routes=[
                 Route("/health", self._health, methods=["GET"]),
-                Route("/metrics", self._authorised(self._figures), methods=["GET"]),
+                Route("/metrics", self._door.behind(self._figures), methods=["GET"]),
                 route("/health", self._full_health),
                 route("/registrations", self._registrations),
                 route("/registrations/{id}", self._registration),
@@ -94,51 +95,8 @@ class Administration:
             exception_handlers={HTTPException: _http_error},
         )
 
-    def _authorised(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            who = ""
-            try:
-                try:
-                    who = await self._administrators.who(request.headers.get("authorization", ""))
-                except Refusal as refusal:
-                    return await self._refused(refusal, 401, who)
-                return await action(request, who)
-            except Refusal as refusal:
-                return await self._refused(refusal, status_of(refusal), who)
-            except Exception:
-                bug = Refusal(Rule.INTERNAL, "unexpected error")
-                log.exception("unexpected error", refusal=bug.id, path=request.url.path)
-                return await self._refused(bug, 500, who)
-
-        return endpoint
-
-    async def _refused(self, refusal: Refusal, status: int, who: str) -> Response:
-        log.warning(
-            "administration refused",
-            refusal=refusal.id,
-            rule=refusal.rule.name,
-            reason=refusal.message,
-            administrator=who,
-        )
-        row = refusal_row(refusal, self._clock.now(), peer=who, security=status == 401)
-        try:
-            await self._store.run(lambda unit: unit.journal.append(row))
-        except Exception:
-            # The administrator gets the answer even when the journal cannot be written.
-            log.exception("refusal not journalled", refusal=refusal.id)
-        return JSONResponse(
-            {
-                "refused": {
-                    "code": refusal.code,
-                    "rule": refusal.rule.name,
-                    "message": refusal.message,
-                    "details": refusal.details,
-                    "id": refusal.id,
-                }
-            },
-            status,
-            {"www-authenticate": "Bearer"} if status == 401 else None,
-        )
+    async def _note(self, row: JournalRow) -> None:
+        await self._store.run(lambda unit: unit.journal.append(row))
 
     async def _health(self, request: Request) -> Response:
         """For a load balancer: without names, and without a token."""

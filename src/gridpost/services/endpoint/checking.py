@@ -56,34 +56,23 @@ class Checking:
 
     async def outgoing(self, document: CheckedDocument) -> str:
         """Refuses what must not be sent. What it returns is for the trace: checks that were down."""
-        notes = []
-        for rule in self._rules:
-            if not rule.concerns(Stage.ACCEPTANCE, document.message_type):
-                continue
-            try:
-                finding = await _ask(rule, document)
-            except Refusal as failed:
-                if rule.when_down is WhenDown.PASS:
-                    notes.append(_unchecked(rule, failed))
-                    continue
-                if rule.when_down is WhenDown.WAIT:
-                    raise
-                finding = Finding(False, f"it could not be checked: {failed.message}")
-            if not finding.passed:
-                raise Refusal(
-                    Rule.DOCUMENT_REFUSED,
-                    f"the check '{rule.name}' refuses the document: {finding.reason}",
-                )
-        return "; ".join(notes)
+        refused, notes = await self._judge(Stage.ACCEPTANCE, document)
+        if refused:
+            raise Refusal(Rule.DOCUMENT_REFUSED, refused)
+        return notes
 
     async def incoming(self, document: CheckedDocument) -> tuple[str, str]:
         """Why it is held back, empty when it is not; and what the trace has to say besides.
 
         Refuses with CHECK_FAILED where the document has to wait until the check is back.
         """
+        return await self._judge(Stage.HAND_OVER, document)
+
+    async def _judge(self, stage: Stage, document: CheckedDocument) -> tuple[str, str]:
+        """The first check that refuses it, empty when none does; and which checks were down."""
         notes = []
         for rule in self._rules:
-            if not rule.concerns(Stage.HAND_OVER, document.message_type):
+            if not rule.concerns(stage, document.message_type):
                 continue
             try:
                 finding = await _ask(rule, document)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 
 import structlog
 
@@ -25,8 +23,6 @@ from gridpost.wire.mades11.services import SYNCHRONIZATION
 from gridpost.wire.xml_text import element
 
 log = structlog.get_logger(__name__)
-
-Verify = Callable[[Sequence[bytes], datetime], None]
 
 
 class NodeSynchroniser:

@@ -66,9 +66,7 @@ def open_session_key(
         return None
 
 
-class KeySigner:
-    """`core.ports.Signer` over a private key in memory."""
-
+class _HeldKey:
     def __init__(
         self,
         key: rsa.RSAPrivateKey,
@@ -84,29 +82,17 @@ class KeySigner:
     @property
     def certificate(self) -> Certificate:
         return self._certificate
+
+
+class KeySigner(_HeldKey):
+    """`core.ports.Signer` over a private key in memory."""
 
     async def sign(self, data: bytes, algorithm: str = "SHA-512") -> bytes:
         return await run(self._pool, sign, self._key, data, algorithm, self._registry)
 
 
-class KeyOpener:
+class KeyOpener(_HeldKey):
     """`core.ports.SessionKeyOpener` over a private key in memory."""
-
-    def __init__(
-        self,
-        key: rsa.RSAPrivateKey,
-        certificate: Certificate,
-        pool: Executor | None = None,
-        registry: Registry = STANDARD,
-    ) -> None:
-        self._key = key
-        self._certificate = certificate
-        self._pool = pool
-        self._registry = registry
-
-    @property
-    def certificate(self) -> Certificate:
-        return self._certificate
 
     async def open(self, wrapped: bytes, padding: str) -> bytes | None:
         return await run(self._pool, open_session_key, self._key, wrapped, padding, self._registry)

@@ -26,7 +26,14 @@ from gridpost.core.message_box import (
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.box_rows import BOX_COLUMNS, NEW_COLUMNS, BoxRow, StateRow, TraceRow
+from gridpost.stores.box_rows import (
+    BOX_COLUMNS,
+    NEW_COLUMNS,
+    BoxRow,
+    BriefRow,
+    StateRow,
+    TraceRow,
+)
 from gridpost.stores.postgres import evidence
 from gridpost.stores.postgres import outgoing as transfers
 from gridpost.stores.postgres.news import News, Topic
@@ -280,16 +287,7 @@ class PostgresBox:
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
         rows = self._connection.execute(_RECENT, (to_microseconds(since), limit)).fetchall()
-        return [
-            Brief(
-                from_microseconds(arrived),
-                Side(side),
-                State(state),
-                from_microseconds(changed),
-                size,
-            )
-            for arrived, side, state, changed, size in rows
-        ]
+        return [BriefRow._make(row).to_brief() for row in rows]
 
     def tally(self) -> Tally:
         statuses: dict[str, int] = dict(self._connection.execute(_COUNT_STATUS).fetchall())

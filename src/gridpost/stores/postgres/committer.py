@@ -21,6 +21,7 @@ import psycopg
 from psycopg import sql
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.job import Job, deliverable, resolve
 from gridpost.stores.postgres.faults import CONFLICTS, refusal_of
 from gridpost.stores.postgres.journal import Stream, claim
 from gridpost.stores.postgres.session import Connection, Session, connect
@@ -34,27 +35,12 @@ _TRIES = 3
 _DOUBT_LOOK = 0.2
 
 
-class _Job:
-    """One work on its way."""
-
-    __slots__ = ("conflict", "error", "future", "loop", "result", "work")
+class _Job(Job):
+    __slots__ = ("conflict",)
 
     def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
-        self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
+        super().__init__(work, loop)
         self.conflict = False
-
-    def resolve(self) -> None:
-        """In the caller's loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
 
 
 class _InDoubt(Exception):
@@ -130,7 +116,7 @@ class Committer:
             group = self._commit(waiting)
             for loser in (j for j in group if j.conflict):
                 self._again(loser)
-            self._resolve(group)
+            resolve(group)
             if waiting.stopping:
                 return
 
@@ -177,7 +163,7 @@ class Committer:
         except BaseException as error:
             connection.execute("ROLLBACK TO SAVEPOINT work")
             job.conflict = isinstance(error, CONFLICTS)
-            job.error = _deliverable(error)
+            job.error = refusal_of(error) or deliverable(error)
 
     def _begin(self) -> Connection:
         mark = self._mark + 1
@@ -238,17 +224,6 @@ class Committer:
                     )
                 )
 
-    def _resolve(self, group: Iterable[_Job]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-        for job in group:
-            by_loop.setdefault(job.loop, []).append(job)
-        for loop, jobs in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_resolve_all, jobs)
-            except RuntimeError:
-                # The loop was closed: nobody waits any more, and the work is safe.
-                continue
-
     def _prepare(self, connection: Connection) -> None:
         """Every new writing connection: the lock of an exclusive store, the stream, the mark."""
         if self._exclusive:
@@ -308,18 +283,3 @@ def _take_exclusively(connection: Connection, settings: PostgresSettings) -> Non
             f"another process has the store open: {settings.place()}",
             "stop that process first, or give this component a schema of its own",
         ) from None
-
-
-def _resolve_all(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.resolve()
-
-
-def _deliverable(error: BaseException) -> BaseException:
-    """What a future can carry to the caller of the work."""
-    refusal = refusal_of(error)
-    if refusal is not None:
-        return refusal
-    if isinstance(error, StopIteration):
-        return RuntimeError("the work raised StopIteration")
-    return error

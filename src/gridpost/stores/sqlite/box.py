@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import compress
 from typing import Any
 
-from gridpost.core.delivery import Decision, Side, State, Status, TraceEntry
+from gridpost.core.delivery import Decision, Side, Status, TraceEntry
 from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import (
     BoxEntry,
@@ -27,7 +27,14 @@ from gridpost.core.message_box import (
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.box_rows import BOX_COLUMNS, NEW_COLUMNS, BoxRow, StateRow, TraceRow
+from gridpost.stores.box_rows import (
+    BOX_COLUMNS,
+    NEW_COLUMNS,
+    BoxRow,
+    BriefRow,
+    StateRow,
+    TraceRow,
+)
 from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
@@ -224,16 +231,7 @@ class SqliteBox:
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
         rows = self._connection.execute(_RECENT, (to_microseconds(since), limit)).fetchall()
-        return [
-            Brief(
-                from_microseconds(arrived),
-                Side(side),
-                State(state),
-                from_microseconds(changed),
-                size,
-            )
-            for arrived, side, state, changed, size in rows
-        ]
+        return [BriefRow._make(row).to_brief() for row in rows]
 
     def tally(self) -> Tally:
         def one(query: str, *parameters: object) -> Any:

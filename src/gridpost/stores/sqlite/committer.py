@@ -16,6 +16,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.job import Job, deliverable, resolve
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.faults import refusal_of
 from gridpost.stores.sqlite.unit import SqliteUnit
@@ -23,27 +24,12 @@ from gridpost.stores.sqlite.unit import SqliteUnit
 Work = Callable[[SqliteUnit], Any]
 
 
-class _Job:
-    """One work on its way."""
-
-    __slots__ = ("error", "files", "future", "loop", "result", "work")
+class _Job(Job):
+    __slots__ = ("files",)
 
     def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, files: WorkFiles) -> None:
-        self.work = work
-        self.loop = loop
+        super().__init__(work, loop)
         self.files = files
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def resolve(self) -> None:
-        """In the caller's loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
 
 
 class _TransactionLost(Exception):
@@ -140,7 +126,7 @@ class Committer:
                 raise _TransactionLost from error
             execute("ROLLBACK TO work")
             job.files.undo()
-            job.error = _deliverable(error)
+            job.error = refusal_of(error) or deliverable(error)
         execute("RELEASE work")
 
     def _abandon(self, group: Iterable[_Job], error: Exception) -> None:
@@ -159,17 +145,6 @@ class Committer:
                     Rule.INTERNAL, "the store could not commit; nothing was stored", repr(cause)
                 )
 
-    def _resolve(self, group: Iterable[_Job]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-        for job in group:
-            by_loop.setdefault(job.loop, []).append(job)
-        for loop, jobs in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_resolve_all, jobs)
-            except RuntimeError:
-                # The loop was closed: nobody waits any more, and the work is safe.
-                continue
-
     # -- the steps of a group, each of which may be the last before a crash
 
     def _begin(self) -> None:
@@ -178,17 +153,5 @@ class Committer:
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
 
-
-def _resolve_all(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.resolve()
-
-
-def _deliverable(error: BaseException) -> BaseException:
-    """What a future can carry to the caller of the work."""
-    refusal = refusal_of(error)
-    if refusal is not None:
-        return refusal
-    if isinstance(error, StopIteration):
-        return RuntimeError("the work raised StopIteration")
-    return error
+    def _resolve(self, group: Iterable[_Job]) -> None:
+        resolve(group)

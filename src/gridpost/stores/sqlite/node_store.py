@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from threading import local
 from typing import Any, TypeVar
 
 from gridpost.core.journal import Identity
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
-from gridpost.stores.sqlite.faults import refusing
 from gridpost.stores.sqlite.node_schema import MIGRATIONS
 from gridpost.stores.sqlite.node_unit import SqliteNodeUnit
+from gridpost.stores.sqlite.readers import Readers
 
 T = TypeVar("T")
 
@@ -40,12 +38,10 @@ class SqliteNodeStore:
     def __init__(self, folder: Path, opened: database.Opened, resources: ExitStack) -> None:
         """Use `open`."""
         self.identity: Identity = opened.identity
-        self._folder = folder
         self._resources = resources
         self._bodies = Bodies(opened.contents, IN_ROWS)
         self._bodies.sweep(_named(opened.connection))
-        self._reading = local()
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="gridpost-node-reader")
+        self._readers = Readers(folder, resources, 2, "gridpost-node-reader")
         self._committer = _Committer(
             opened.connection,
             self._bodies,
@@ -71,23 +67,12 @@ class SqliteNodeStore:
         return result
 
     async def read(self, work: Callable[[SqliteNodeUnit], T]) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._read, work)
+        return await self._readers.read(
+            lambda connection: work(SqliteNodeUnit(connection, NoFiles(self._bodies)))
+        )
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
-
-    def _read(self, work: Callable[[SqliteNodeUnit], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
-        if connection is None:
-            connection = self._reading.connection = database.connect_reader(self._folder)
-            self._resources.callback(connection.close)
-        with refusing():
-            connection.execute("BEGIN")
-            try:
-                return work(SqliteNodeUnit(connection, NoFiles(self._bodies)))
-            finally:
-                connection.execute("ROLLBACK")
 
     def _close(self) -> None:
         self._committer.stop()

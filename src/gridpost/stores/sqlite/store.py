@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, local
+from threading import Lock
 from typing import TypeVar
 
 from gridpost.core.journal import Identity
@@ -21,7 +21,8 @@ from gridpost.core.message_box import Content, Staged
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
-from gridpost.stores.sqlite.faults import primary_code, refusing
+from gridpost.stores.sqlite.faults import refusing
+from gridpost.stores.sqlite.readers import Readers
 from gridpost.stores.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
@@ -55,13 +56,11 @@ class SqliteStore:
     ) -> None:
         """Use `open`."""
         self.identity = identity
-        self._folder = folder
         self._bodies = bodies
         self._resources = resources
         self._closing = Lock()
         self._files = ThreadPoolExecutor(2, thread_name_prefix="gridpost-files")
-        self._readers = ThreadPoolExecutor(settings.readers, thread_name_prefix="gridpost-reader")
-        self._reading = local()
+        self._readers = Readers(folder, resources, settings.readers, "gridpost-reader")
         self._committer = Committer(
             connection,
             bodies,
@@ -94,8 +93,9 @@ class SqliteStore:
         return result
 
     async def read(self, work: Callable[[SqliteUnit], T]) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._read, work)
+        return await self._readers.read(
+            lambda connection: work(SqliteUnit(connection, NoFiles(self._bodies)))
+        )
 
     @asynccontextmanager
     async def staged(self, content: bytes) -> AsyncIterator[Content]:
@@ -131,22 +131,6 @@ class SqliteStore:
         except RuntimeError:
             # The store was closed inside the block.
             self._bodies.discard(staged)
-
-    def _read(self, work: Callable[[SqliteUnit], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
-        if connection is None:
-            connection = self._reading.connection = database.connect_reader(self._folder)
-            self._resources.callback(connection.close)
-        with refusing():
-            connection.execute("BEGIN")
-            try:
-                return work(SqliteUnit(connection, NoFiles(self._bodies)))
-            except sqlite3.OperationalError as error:
-                if primary_code(error) == sqlite3.SQLITE_READONLY:
-                    raise RuntimeError("work that reads must not change anything") from error
-                raise
-            finally:
-                connection.execute("ROLLBACK")
 
     def _close(self) -> None:
         with self._closing:

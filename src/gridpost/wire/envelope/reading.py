@@ -6,13 +6,8 @@ from functools import cache
 
 from lxml import etree
 
-from gridpost.core.envelope import (
-    NAMESPACE,
-    OTHER_NAMESPACE,
-    SYNONYMS,
-    AnyMessage,
-    check,
-)
+from gridpost.core.envelope import NAMESPACE, OTHER_NAMESPACE, SYNONYMS, AnyMessage
+from gridpost.core.envelope_rules import check
 from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.envelope.known_forms import Templates

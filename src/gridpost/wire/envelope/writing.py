@@ -23,8 +23,8 @@ from gridpost.core.envelope import (
     RequestMessage,
     ResponseMessage,
     Xml,
-    check,
 )
+from gridpost.core.envelope_rules import check
 from gridpost.core.instant import Instant
 from gridpost.wire.xml_text import attribute, element
 

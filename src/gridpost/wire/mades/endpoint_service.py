@@ -14,7 +14,7 @@ from gridpost.core.delivery import Status
 from gridpost.core.delivery_report import DeliveryReport
 from gridpost.core.message import Metadata
 from gridpost.wire.soap.interface import Interface, Operation
-from gridpost.wire.xml_text import NO_CHAR, element, optional
+from gridpost.wire.xml_text import element, optional, safe
 
 NAMESPACE = "http://mades.entsoe.eu/2/"
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
@@ -145,7 +145,7 @@ def status(found: MessageStatus) -> str:
         + element("state", event.status)
         + element("component", event.component)
         + element("componentDescription", found.names.get(event.component) or event.component)
-        + (element("details", _safe(event.details)) if event.details else _nil("details"))
+        + (element("details", safe(event.details)) if event.details else _nil("details"))
         + "</trace>"
         for event in found.report.events
     )
@@ -182,9 +182,9 @@ def error(operation: str, found: ServiceError, item: str | None) -> str:
         f"{operation}Error",
         element("errorCode", found.code)
         + element("errorID", found.error_id)
-        + element("errorMessage", _safe(found.message))
-        + ("" if item is None else element(ERROR_ITEMS[operation], _safe(item)))
-        + optional("errorDetails", _safe(found.details)),
+        + element("errorMessage", safe(found.message))
+        + ("" if item is None else element(ERROR_ITEMS[operation], safe(item)))
+        + optional("errorDetails", safe(found.details)),
     )
 
 
@@ -194,8 +194,3 @@ def _global(name: str, content: str) -> str:
 
 def _nil(name: str) -> str:
     return f'<{name} {_XSI} xsi:nil="true"/>'
-
-
-def _safe(found: str) -> str:
-    """Text of others may hold what XML cannot carry; it must not break an answer."""
-    return NO_CHAR.sub("?", found)

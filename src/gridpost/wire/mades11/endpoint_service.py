@@ -10,8 +10,8 @@ from lxml import etree
 from gridpost.core.instant import Instant
 from gridpost.core.message import Metadata
 from gridpost.wire.mades.endpoint_service import SendMessage, ServiceError
-from gridpost.wire.mades11.forms import boolean, container, safe, text
-from gridpost.wire.xml_text import element, optional
+from gridpost.wire.mades11.forms import boolean, container, text
+from gridpost.wire.xml_text import element, optional, safe
 
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
 

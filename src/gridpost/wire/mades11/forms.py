@@ -9,7 +9,7 @@ from lxml import etree
 from gridpost.core.identifiers import clip
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.mades11.services import NAMESPACE
-from gridpost.wire.xml_text import NO_CHAR, element, optional
+from gridpost.wire.xml_text import element, optional, safe
 
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 
@@ -44,11 +44,6 @@ def required(body: etree._Element, path: str) -> str:
 
 def container(name: str, content: str) -> str:
     return f'<mades:{name} xmlns:mades="{NAMESPACE}">{content}</mades:{name}>'
-
-
-def safe(found: str) -> str:
-    """Text of others may hold what XML cannot carry; it must not break an answer."""
-    return NO_CHAR.sub("?", found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.soap.version import SOAP_11, SOAP_12, SoapVersion
-from gridpost.wire.xml_text import NO_CHAR, attribute, escape
+from gridpost.wire.xml_text import attribute, escape, safe
 
 
 class FaultCode(Enum):
@@ -46,7 +46,7 @@ class SoapError(Refusal):
 
 def render(version: SoapVersion, fault: Fault) -> str:
     # A reason may quote what a client sent; what XML cannot carry must not break the answer.
-    reason = escape("reason", NO_CHAR.sub("?", fault.reason))
+    reason = escape("reason", safe(fault.reason))
     name = fault.code.value[0 if version is SOAP_11 else 1]
     if version is SOAP_11:
         detail = f"<detail>{fault.detail}</detail>" if fault.detail else ""

@@ -11,11 +11,10 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from threading import Thread, local
+from threading import Thread
 from typing import Any, TypeVar
 
 from gridpost.core.capacity import Book, Market
@@ -32,7 +31,7 @@ from gridpost.stores.sqlite.capacity.unit import (
     replay,
 )
 from gridpost.stores.sqlite.committer import Committer
-from gridpost.stores.sqlite.faults import refusing
+from gridpost.stores.sqlite.readers import Readers
 
 T = TypeVar("T")
 
@@ -90,13 +89,11 @@ class SqliteCapacityLedger:
     ) -> None:
         """Use `open`."""
         self.identity: Identity = opened.identity
-        self._folder = folder
         self._connection = opened.connection
         self._market = market
         self._now = now
         self._resources = resources
-        self._reading = local()
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="gridpost-capacity-reader")
+        self._readers = Readers(folder, resources, 2, "gridpost-capacity-reader")
         [(runs,)] = opened.connection.execute("SELECT count(*) FROM entry WHERE kind = 'active'")
         self._run = int(runs) + 1
         self._committer = _Committer(
@@ -128,8 +125,7 @@ class SqliteCapacityLedger:
         return result
 
     async def read(self, work: Callable[[SqliteCapacityReader], T]) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._read, work)
+        return await self._readers.read(lambda connection: work(SqliteCapacityReader(connection)))
 
     def look(self, work: Callable[[Book], T]) -> T:
         return self._committer.books.alone(lambda state: work(state.book))
@@ -151,18 +147,6 @@ class SqliteCapacityLedger:
         state = State(book, self._run)
         state.commit = replay(self._connection, book, self._now() - KEEP_BEHIND)
         return state
-
-    def _read(self, work: Callable[[SqliteCapacityReader], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._reading, "connection", None)
-        if connection is None:
-            connection = self._reading.connection = database.connect_reader(self._folder)
-            self._resources.callback(connection.close)
-        with refusing():
-            connection.execute("BEGIN")
-            try:
-                return work(SqliteCapacityReader(connection))
-            finally:
-                connection.execute("ROLLBACK")
 
     def _close(self) -> None:
         self._committer.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gridpost.stores.sqlite.journal import JOURNAL
+
 # One table for everything that happened, in one order. Triggers keep it append-only, also against
 # a hand at the database.
 _ENTRY = """
@@ -52,23 +54,7 @@ _FIRST = (
     """,
     _OUTCOME,
     "CREATE INDEX outcome_by_time ON outcome (at)",
-    """
-    CREATE TABLE journal (
-        sequence INTEGER PRIMARY KEY,
-        at INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        schema_version INTEGER NOT NULL,
-        payload TEXT NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE journal_state (
-        one INTEGER PRIMARY KEY CHECK (one = 1),
-        pruned INTEGER NOT NULL,
-        exported INTEGER NOT NULL
-    ) STRICT
-    """,
-    "INSERT INTO journal_state (one, pruned, exported) VALUES (1, 0, 0)",
+    *JOURNAL,
 )
 
 # What people page through, among all rows of the journal.
