@@ -12,6 +12,7 @@ import pytest_asyncio
 from gridpost.core.links import LinkRefused, OutcomeKind
 from gridpost.core.message import InternalType
 from gridpost.transports.amqp10 import AmqpLimits
+from gridpost.wire.amqp.sections import decode_header, split_head
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
 from support.waiting import eventually
 
@@ -232,3 +233,33 @@ async def test_after_a_loss_everything_is_attached_anew(broker: BrokerNetwork) -
     # Stored once, though it was sent twice.
     got = await broker.receive("E2", 1)
     assert len(got) == 1
+
+
+@pytest.mark.req("503-6.1.6-a", component="broker")
+@pytest.mark.capability("stops_duplicates")
+async def test_what_was_open_in_both_directions_at_a_loss_is_delivered_and_stored_once(
+    broker: BrokerNetwork,
+) -> None:
+    """Nothing is resumed: each side begins anew, and what the broker had stored it knows again."""
+    first, second = message(body=b"1"), message(body=b"2")
+    await broker.send("E1", "E2", first)
+    silent = Inbox(accept=False)
+    receiving = await broker.connect("E2")
+    await receiving.attach_consumer("E2", silent, credit=1)
+    await eventually(lambda: silent.messages)
+    sending = await broker.connect("E1")
+    producer = await sending.attach_producer("E2", exactly_once=True)
+    # Accepted by the broker, not settled by us.
+    assert not (await producer.send(second)).settled
+    for connection in (receiving, sending):
+        connection.abort()
+        await connection.lost
+    async with asyncio.timeout(60):
+        while (await broker.ask("/connections")).json():
+            await asyncio.sleep(0.02)
+    (again,) = await broker.send("E1", "E2", second)
+    assert again.taken
+    got = await broker.receive("E2", 2)
+    assert [octets[-1:] for octets in got] == [b"1", b"2"]
+    assert [decode_header(split_head(octets)).delivery_count for octets in got] == [1, 0]
+    await emptied(broker, "E2")

@@ -1,6 +1,6 @@
 """Table 4 on a broker: what is checked when an endpoint connects, attaches and produces.
 
-The client is Gridpost's own; `tests/interop/test_rhea_broker.py` repeats these with another one.
+The client is Gridpost's own; `tests/interop/test_broker_clients.py` has the rows with two others.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from gridpost.core.delivery import (
     begin,
     decide,
 )
-from gridpost.core.explanation import Actor, Facts, LineFacts, explain
+from gridpost.core.explanation import Actor, Ahead, Facts, LineFacts, explain
 from gridpost.core.identifiers import ComponentCode, new_message_id
 from gridpost.core.message_path import DIRECT, Route
 from support.builders import NOW
@@ -78,6 +79,11 @@ DONE = (ACCEPT, SENT, Event.DELIVERY_ACKNOWLEDGED)
             Actor.BROKER,
             "B1 rejected the message",
         ),
+        (
+            facts(*happened(ACCEPT), ahead=Ahead("M1", "B1 is full", Actor.BROKER)),
+            Actor.BROKER,
+            "keeps its order behind M1: B1 is full",
+        ),
         (facts(*happened(ACCEPT, SENT)), Actor.RECIPIENT, "has not fetched"),
         (facts(*happened(*DONE)), Actor.RECIPIENT_APPLICATION, "none of its applications"),
         (facts(*happened(*DONE, Event.RECEIVE_ACKNOWLEDGED)), Actor.NOBODY, "done"),
@@ -121,6 +127,14 @@ def test_the_first_thing_that_holds_it_up_is_named(given: Facts, actor: Actor, w
     assert words in found.summary
     assert found.actor is actor
     assert "\n" not in found.summary
+
+
+def test_a_message_that_waits_for_long_is_not_said_to_be_about_to_leave() -> None:
+    accepted = facts(*happened(ACCEPT))
+    assert explain(accepted).actor is Actor.NOBODY
+    later = explain(replace(accepted, now=NOW + timedelta(minutes=5)))
+    assert later.actor is Actor.US
+    assert f"since {NOW:%Y-%m-%dT%H:%M:%SZ}" in later.summary
 
 
 def test_the_steps_follow_the_way_of_the_message() -> None:

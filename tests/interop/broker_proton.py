@@ -3,7 +3,8 @@
     broker_proton.py PORT FOLDER TASK
 
 FOLDER holds chain.pem, key.pem and roots.pem. TASK is JSON: {"produce": QUEUE, "messages": [...]}
-or {"consume": QUEUE, "count": N}. Prints one JSON object: what happened.
+or {"consume": QUEUE, "count": N}. "tls": false speaks plain AMQP, "shown": false shows no certificate,
+"after": FILE sends nothing before the file is there. Prints one JSON object: what happened.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from proton.reactor import Container
 class Endpoint(MessagingHandler):
     def __init__(self, port: int, folder: Path, task: dict[str, Any]) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True, peer_close_is_error=True)
-        self.url = f"amqps://127.0.0.1:{port}"
+        self.url = f"{'amqps' if task.get('tls', True) else 'amqp'}://127.0.0.1:{port}"
         self.folder = folder
         self.task = task
         self.sent = 0
@@ -30,12 +31,14 @@ class Endpoint(MessagingHandler):
 
     def on_start(self, event: Any) -> None:
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
-        domain.set_credentials(str(self.folder / "chain.pem"), str(self.folder / "key.pem"), None)
+        if self.task.get("shown", True):
+            chain, key = self.folder / "chain.pem", self.folder / "key.pem"
+            domain.set_credentials(str(chain), str(key), None)
         domain.set_trusted_ca_db(str(self.folder / "roots.pem"))
         domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
         self.connection = event.container.connect(
             self.url,
-            ssl_domain=domain,
+            ssl_domain=domain if self.task.get("tls", True) else None,
             allowed_mechs="EXTERNAL",
             user="SOMEBODY-ELSE",
             reconnect=False,
@@ -73,9 +76,16 @@ class Endpoint(MessagingHandler):
             self.finish()
 
     def on_sendable(self, event: Any) -> None:
-        messages = self.task["messages"]
-        while event.sender.credit and self.sent < len(messages):
-            event.sender.send(_message(messages[self.sent]))
+        self.sender = event.sender
+        self._send(event.container)
+
+    def _send(self, container: Any) -> None:
+        messages, after = self.task["messages"], self.task.get("after")
+        if after and not Path(after).exists():
+            container.schedule(0.05, self)
+            return
+        while self.sender.credit and self.sent < len(messages):
+            self.sender.send(_message(messages[self.sent]))
             self.sent += 1
         if not messages:
             self.finish()
@@ -106,7 +116,10 @@ class Endpoint(MessagingHandler):
             event.container.schedule(0.1, self)
 
     def on_timer_task(self, event: Any) -> None:
-        self.finish()
+        if "produce" in self.task:
+            self._send(event.container)
+        else:
+            self.finish()
 
 
 def _message(fields: dict[str, Any]) -> Message:

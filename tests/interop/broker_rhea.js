@@ -3,7 +3,8 @@
 //     broker_rhea.js PORT FOLDER TASK
 //
 // FOLDER holds chain.pem, key.pem and roots.pem. TASK is JSON: {produce: QUEUE, messages: [...]} or
-// {consume: QUEUE, count: N}. Prints one JSON object: what happened.
+// {consume: QUEUE, count: N}. tls: false speaks plain AMQP, shown: false shows no certificate, after: FILE
+// sends nothing before the file is there. Prints one JSON object: what happened.
 'use strict';
 
 const fs = require('fs');
@@ -16,11 +17,11 @@ const result = { outcomes: [], messages: [], error: null };
 const read = (name) => fs.readFileSync(path.join(folder, name));
 const container = rhea.create_container();
 const connection = container.connect({
-    transport: 'tls',
+    transport: task.tls === false ? 'tcp' : 'tls',
     host: '127.0.0.1',
     port: parseInt(port, 10),
-    cert: read('chain.pem'),
-    key: read('key.pem'),
+    cert: task.shown === false ? undefined : read('chain.pem'),
+    key: task.shown === false ? undefined : read('key.pem'),
     ca: read('roots.pem'),
     rejectUnauthorized: true,
     // Host names are not matched: the certificate names a component.
@@ -78,7 +79,12 @@ function encoded(fields) {
 if (task.produce !== undefined) {
     const sender = connection.open_sender({ target: { address: task.produce } });
     let sent = 0;
-    sender.on('sendable', () => {
+    sender.on('sendable', send);
+    function send() {
+        if (task.after && !fs.existsSync(task.after)) {
+            setTimeout(send, 50);
+            return;
+        }
         while (sender.sendable() && sent < task.messages.length) {
             sender.send(encoded(task.messages[sent]));
             sent += 1;
@@ -86,7 +92,7 @@ if (task.produce !== undefined) {
         if (!task.messages.length) {
             finish();
         }
-    });
+    }
     const say = (name) => (context) => {
         const state = context.delivery.remote_state;
         const error = state && state.error;

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.transports.amqp10 import TlsCredentials
+from gridpost.wire.x509 import Validity
 from support.broker_process import BrokerNetwork, amqp_credentials
 from support.pki import TestPki
 from support.waiting import eventually
@@ -201,20 +202,80 @@ async def test_a_foreign_client_that_is_not_allowed_is_told_so(
 
 
 @both
+@pytest.mark.req("503-T4-b", component="broker")
+async def test_a_foreign_client_without_tls_is_not_served(
+    broker: BrokerNetwork, library: str, tmp_path: Path
+) -> None:
+    result = await run(broker, library, tmp_path, "E1", consume="E1", count=1, tls=False)
+    assert result["error"] is not None
+    assert result["messages"] == []
+
+
+@both
 @pytest.mark.req("503-T4-c", component="broker")
-@pytest.mark.parametrize("shown", ["signing", "foreign root"])
+@pytest.mark.parametrize(
+    "shown", ["nothing", "signing", "encryption", "expired", "directory", "foreign root"]
+)
 async def test_a_foreign_client_with_a_wrong_certificate_does_not_get_in(
     broker: BrokerNetwork, library: str, tmp_path: Path, shown: str
 ) -> None:
-    root = broker.directory.pki.root
-    if shown == "signing":
-        own = amqp_credentials(broker.members["E1"], root, CertificateKind.SIGNING)
-    else:
-        stranger = TestPki("CD-1", "ANOTHER ROOT", now=datetime.now(UTC)).component("E1")
-        own = amqp_credentials(stranger, root)
-    result = await run(broker, library, tmp_path, own, consume="E1", count=1)
+    pki, now = broker.directory.pki, datetime.now(UTC)
+    member, kind = broker.members["E1"], CertificateKind.AUTHENTICATION
+    if shown in ("signing", "encryption"):
+        kind = CertificateKind(shown.upper())
+    elif shown == "expired":
+        past = Validity(now - timedelta(days=20), now - timedelta(days=10))
+        member = pki.component("E1", validity=past)
+    elif shown == "directory":
+        member = broker.directory.me
+    elif shown == "foreign root":
+        member = TestPki("CD-1", "ANOTHER ROOT", now=now).component("E1")
+    own = amqp_credentials(member, pki.root, kind)
+    task = {"consume": "E1", "count": 1, "shown": shown != "nothing"}
+    result = await run(broker, library, tmp_path, own, **task)
     assert result["error"] is not None
     assert result["messages"] == []
+
+
+@both
+@pytest.mark.req("503-T4-h")
+async def test_a_foreign_client_does_not_attach_to_a_recipient_that_is_not_allowed(
+    broker: BrokerNetwork, library: str, tmp_path: Path
+) -> None:
+    await _restrict(broker, components=["E1"])
+    refused = await run(broker, library, tmp_path, "E1", produce="E2", messages=[])
+    assert refused["error"][0] == "amqp:unauthorized-access"
+    await _restrict(broker)
+    assert (await run(broker, library, tmp_path, "E1", produce="E2", messages=[]))["error"] is None
+
+
+async def links(broker: BrokerNetwork, code: str, kind: str) -> None:
+    async with asyncio.timeout(60):
+        while not (await broker.queue(code) or {}).get(kind):
+            await asyncio.sleep(0.02)
+
+
+@both
+@pytest.mark.req("503-T4-a", "503-T4-k", component="broker")
+async def test_a_revocation_counts_for_foreign_clients_that_are_connected(
+    broker: BrokerNetwork, library: str, tmp_path: Path
+) -> None:
+    code, go_on = f"R-{library}", tmp_path / "go on"
+    broker.endpoint(code)
+    await broker.synchronised()
+    for folder in ("producer", "consumer"):
+        (tmp_path / folder).mkdir()
+    messages = [fields(receiver=code)]
+    task = {"produce": code, "messages": messages, "after": str(go_on)}
+    producing = asyncio.create_task(run(broker, library, tmp_path / "producer", "E1", **task))
+    task = {"consume": code, "count": 1}
+    consuming = asyncio.create_task(run(broker, library, tmp_path / "consumer", code, **task))
+    await links(broker, code, "producers")
+    await links(broker, code, "consumers")
+    broker.revoke(code)
+    assert (await consuming)["error"][0] == "amqp:unauthorized-access"
+    go_on.touch()
+    assert (await producing)["outcomes"] == [[REJECTED, "amqp:not-found"]]
 
 
 @both

@@ -47,7 +47,9 @@ class AmqpApplication:
     async def send(self, key: str, message_type: str = "Q01", receiver: str = "E2") -> None:
         """At least once; `key` as conversationID makes it once."""
         message = OutboxMessage(receiver, message_type, key.encode(), conversation_id=key)
-        octets = write_outbox(message, key)
+        await self.until_taken(write_outbox(message, key))
+
+    async def until_taken(self, octets: bytes) -> None:
         while True:
             outcome = await self._outbox.send(octets)
             if outcome.taken:

@@ -49,6 +49,7 @@ def attach(
     dynamic: bool = False,
     coordinator: bool = False,
     channel: int = 0,
+    unsettled: Value = None,
 ) -> bytes:
     own = terminus(0x28, address, dynamic=dynamic)
     target = terminus(0x29, address, dynamic=dynamic)
@@ -58,7 +59,7 @@ def attach(
         name, UInt(handle), role, UByte(2), UByte(0),
         own if role is RECEIVER else terminus(0x28, "here"),
         target if role is SENDER else terminus(0x29, "here"),
-        None, None, None if role is RECEIVER else UInt(0),
+        unsettled, None, None if role is RECEIVER else UInt(0),
     ]  # fmt: skip
     return frame(encode_composite(ATTACH, fields), channel=channel)
 

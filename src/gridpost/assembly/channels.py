@@ -6,12 +6,12 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from gridpost.assembly.endpoint_channels_configuration import AmqpSection, FoldersSection
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.renewed_files import RenewedFiles
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.ports import Clock
 from gridpost.services.endpoint.amqp_channel import AmqpChannel
@@ -22,6 +22,7 @@ from gridpost.services.endpoint.folders_out import FolderOut
 from gridpost.services.endpoint.service import Duty
 from gridpost.stores.folders import DiskInFolder, DiskLogFolder, DiskOutFolder
 from gridpost.transports.amqp10 import AmqpLimits, AmqpServer, TlsCredentials
+from gridpost.transports.amqp10.tls import server_context
 from gridpost.transports.folder_watch import FolderWatch
 
 _DISK_THREADS = 8
@@ -130,12 +131,11 @@ async def amqp_channel(
         max_connections_per_identity=section.max_connections_per_user,
     )
     server = AmqpServer(container=configuration.code, clock=clock, limits=limits)
-    credentials = _credentials(section)
     port = await server.listen(
         section.host,
         section.port,
         channel,
-        tls=None if credentials is None else (lambda: credentials),
+        tls=_credentials(section),
         password=channel.password if section.mechanism == "PLAIN" else None,
     )
     try:
@@ -146,17 +146,21 @@ async def amqp_channel(
         await channel.drain(seconds)
 
 
-def _credentials(section: AmqpSection) -> TlsCredentials | None:
-    if section.certificate is None or section.key is None:
+def _credentials(section: AmqpSection) -> RenewedFiles[TlsCredentials] | None:
+    certificate, key = section.certificate, section.key
+    if certificate is None or key is None:
         return None
-    chain = section.certificate.read_bytes()
-    return TlsCredentials(
-        chain,
-        section.key.read_bytes(),
-        b"\n".join(_read(file) for file in section.client_roots) or chain,
-        ask_client=section.mechanism == "EXTERNAL",
-    )
 
+    def read() -> TlsCredentials:
+        chain = certificate.read_bytes()
+        found = TlsCredentials(
+            chain,
+            key.read_bytes(),
+            b"\n".join(file.read_bytes() for file in section.client_roots) or chain,
+            ask_client=section.mechanism == "EXTERNAL",
+        )
+        # Fails unless they belong together.
+        server_context(found)
+        return found
 
-def _read(file: Path) -> bytes:
-    return file.read_bytes()
+    return RenewedFiles((certificate, key, *section.client_roots), read)

@@ -15,6 +15,7 @@ from gridpost.assembly.endpoint_channels_configuration import ApiSection
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.endpoint_console import endpoint_console
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.renewed_files import RenewedFiles
 from gridpost.console.frame import Frame
 from gridpost.core.certificate import Certificate
 from gridpost.core.channels import Channel
@@ -27,6 +28,7 @@ from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, SessionKeeper
 from gridpost.transports.https import ClientCertificate, Limits, ServerTls, serve
+from gridpost.transports.https.tls import server_context
 from gridpost.transports.loopback import serve_loopback
 
 _MESSAGE_ROOM = 1024 * 1024
@@ -103,9 +105,7 @@ async def serve_api(
         max_body=2 * configuration.max_content + 2 * _MESSAGE_ROOM,
         body_seconds=section.body_timeout.total_seconds(),
     )
-    async with serve(
-        app, section.host, section.port, ServerTls(lambda: shown, asked), limits
-    ) as server:
+    async with serve(app, section.host, section.port, ServerTls(shown, asked), limits) as server:
         yield server.port
 
 
@@ -149,7 +149,15 @@ async def serve_console(
         yield frame, port
 
 
-def _api_credentials(section: ApiSection, certificate: Path, key: Path) -> TlsCredentials:
-    private = pkcs8.read(key.read_bytes(), None, str(key))
-    roots = tuple(der for file in section.client_roots for der in read_certificates(file))
-    return TlsCredentials(read_certificates(certificate), to_pkcs8(private), roots)
+def _api_credentials(
+    section: ApiSection, certificate: Path, key: Path
+) -> RenewedFiles[TlsCredentials]:
+    def read() -> TlsCredentials:
+        private = pkcs8.read(key.read_bytes(), None, str(key))
+        roots = tuple(der for file in section.client_roots for der in read_certificates(file))
+        found = TlsCredentials(read_certificates(certificate), to_pkcs8(private), roots)
+        # Fails unless they belong together.
+        server_context(found, ClientCertificate.NONE)
+        return found
+
+    return RenewedFiles((certificate, key, *section.client_roots), read)

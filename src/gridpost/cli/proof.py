@@ -77,7 +77,8 @@ def verify(
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        typer.echo(f"message {result['messageID']}, SHA-512 {result['digest'][:32]}...")
+        # Whole: this is what somebody compares with the document in hand.
+        typer.echo(f"message {result['messageID']}, SHA-512 {result['digest']}")
         for finding in findings:
             reason = f" ({finding.reason})" if finding.reason else ""
             typer.echo(f"{finding.fact.value}: {finding.standing.value}{reason}")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gridpost.core.delivery import Delivery, Event, Side, State, TraceEntry
 from gridpost.core.message_path import Route
+
+_A_MOMENT = timedelta(minutes=1)
+"""A first transfer begins sooner, unless the endpoint has more to do than it can."""
 
 
 class Actor(StrEnum):
@@ -38,6 +41,16 @@ class LineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """The message that has to go first, because its message-type keeps its order (503 cl. 5.11)."""
+
+    message_id: str
+    summary: str
+    """What holds that one up."""
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of one message at this moment."""
 
@@ -55,6 +68,7 @@ class Facts:
     line: LineFacts | None = None
     held: str = ""
     """What an operator of this endpoint has paused, if that keeps this message."""
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,8 @@ def _steps(facts: Facts) -> list[Step]:
             steps.append(Step("queue", True, f"handed to {facts.route.broker or facts.recipient}"))
         elif failed is not None:
             steps.append(Step("queue", False, f"last attempt failed: {failed.detail}"))
+        elif facts.ahead is not None:
+            steps.append(Step("queue", False, f"keeps its order behind {facts.ahead.message_id}"))
         else:
             steps.append(Step("queue", None, "waits for its first transfer"))
         steps.append(
@@ -164,6 +180,19 @@ def _sent(facts: Facts) -> tuple[str, Actor]:
                 Actor.RECIPIENT,
             )
         return f"{recipient} has the message and has not acknowledged it yet", Actor.RECIPIENT
+    return _not_begun(facts)
+
+
+def _not_begun(facts: Facts) -> tuple[str, Actor]:
+    ahead, accepted = facts.ahead, facts.trace[0].at if facts.trace else facts.now
+    if ahead is not None:
+        return f"keeps its order behind {ahead.message_id}: {ahead.summary}", ahead.actor
+    if facts.now - accepted >= _A_MOMENT:
+        return (
+            f"waits for its first transfer since {accepted:%Y-%m-%dT%H:%M:%SZ}: this endpoint has "
+            "others to transfer before it",
+            Actor.US,
+        )
     return "accepted a moment ago; its transfer is about to begin", Actor.NOBODY
 
 

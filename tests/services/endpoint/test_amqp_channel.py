@@ -297,6 +297,41 @@ async def test_applications_are_known_by_their_certificate_over_tls(tmp_path: Pa
         await finished(connection)
 
 
+async def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    ca, _, _ = issued(tmp_path, "Office CA", "Office CA", ca=True)
+    shown, key, first = issued(tmp_path, "amqp", "Office CA")
+    later = tmp_path / "later"
+    later.mkdir()
+    renewed, renewed_key, second = issued(later, "renewed", "Office CA")
+    tls = TlsCredentials(shown.read_bytes(), key.read_bytes(), ca.read_bytes())
+    async with site(World(), users(), certificate=shown, key=key) as found:
+
+        async def server() -> bytes:
+            seen: list[Peer] = []
+
+            async def look(peer: Peer) -> None:
+                seen.append(peer)
+
+            connection = await AmqpClient(
+                [f"amqps://127.0.0.1:{found.port}"],
+                container="test",
+                tls=lambda: tls,
+                check=look,
+                credentials=Credentials("one", "secret"),
+            ).connect()
+            await finished(connection)
+            return seen[0].chain[0]
+
+        assert await server() == first.public_bytes(Encoding.DER)
+        renewed.replace(shown)
+        # Its key is not there yet: what was read before goes on.
+        assert await server() == first.public_bytes(Encoding.DER)
+        renewed_key.replace(key)
+        assert await server() == second.public_bytes(Encoding.DER)
+        shown.unlink()
+        assert await server() == second.public_bytes(Encoding.DER)
+
+
 @pytest.mark.parametrize(
     "section",
     [

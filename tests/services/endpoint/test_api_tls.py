@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import ssl
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -117,6 +118,34 @@ async def test_applications_are_known_by_certificate_or_password_over_https(tmp_
             assert refused.value.rule is Rule.UNREACHABLE
     entry = (await one.enquiry.search(_everything(), 1, None))[0][0]
     assert entry.application == "json/robot"
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+    ca, _, _ = issued(tmp_path, "Office CA", "Office CA", ca=True)
+    shown, key, first = issued(tmp_path, "api", "Office CA")
+    later = tmp_path / "later"
+    later.mkdir()
+    renewed, renewed_key, second = issued(later, "renewed", "Office CA")
+    section = ApiSection(port=0, certificate=shown, key=key)
+    configuration: Any = SimpleNamespace(api=section, max_content=1000)
+    core: Any = SimpleNamespace(
+        api=SimpleNamespace(app=lambda: None), soap=None, old_soap=None
+    )  # nobody gets as far as a request
+    context = ssl.create_default_context(cafile=ca)
+    async with serve_api(configuration, core) as port:
+
+        async def server() -> bytes | None:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            found: bytes | None = writer.get_extra_info("ssl_object").getpeercert(True)
+            writer.transport.abort()
+            return found
+
+        assert await server() == first.public_bytes(Encoding.DER)
+        renewed.replace(shown)
+        # Its key is not there yet: what was read before goes on.
+        assert await server() == first.public_bytes(Encoding.DER)
+        renewed_key.replace(key)
+        assert await server() == second.public_bytes(Encoding.DER)
 
 
 @pytest.mark.req("503-10-m")

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from gridpost.core.delivery import Event, Side, State
+from gridpost.core.explanation import Actor
 from gridpost.core.identifiers import ComponentCode, MessageTypePattern
 from gridpost.core.links import Octets
 from gridpost.core.message import InternalType
@@ -17,6 +18,7 @@ from gridpost.core.message_path import Route
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.dispatch import Dispatcher, DispatchLimits
+from gridpost.services.endpoint.explaining import Explaining
 from gridpost.services.endpoint.transfer import BackOff, Transfer
 from gridpost.wire.amqp.sections import split
 from gridpost.wire.mades.amqp_message import read_fields
@@ -224,6 +226,31 @@ async def test_nothing_overtakes_one_that_waits_for_its_next_attempt() -> None:
         world.clock.advance(timedelta(seconds=5))
         dispatcher.wake()
         await eventually(lambda: courier.ids == [first, first, second])
+
+
+async def test_explain_names_the_message_for_which_others_wait_and_who_must_act() -> None:
+    world, courier = World(settings=ORDERED), Courier()
+    sender = world["E1"]
+    first, second, third = [await sender.send("E2", message_type="FIFO") for _ in range(3)]
+    other = await sender.send("E2", message_type="FREE")
+    courier.refuse |= {first, other}
+    explaining = Explaining(sender.context, sender.enquiry, list)
+    async with dispatching(sender, courier):
+        await eventually(lambda: {first, other} <= set(courier.ids))
+
+        async def told(message_id: str) -> tuple[str, str]:
+            found = await explaining.explain(Side.SENT, message_id)
+            return found.summary, found.actor
+
+        async with asyncio.timeout(60):
+            while "the post is closed" not in (await told(first))[0]:
+                await asyncio.sleep(0.01)
+        reason, actor = await told(first)
+        assert actor == Actor.BROKER
+        for message_id in (second, third):
+            assert await told(message_id) == (f"keeps its order behind {first}: {reason}", actor)
+        # One that keeps no order waits for nobody.
+        assert first not in (await told(other))[0]
 
 
 async def test_one_that_has_gone_does_not_hold_up_those_behind_it() -> None:

@@ -19,7 +19,7 @@ from support.network import Network
 from support.soak import Soak
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(3600)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -70,7 +70,7 @@ async def test_amqp_messages_survive_kills(net: Network, soak: Soak) -> None:
         await asyncio.gather(*(one(key) for key in keys))
         times = await killing
         received = lambda: all((key, "RECEIVED") in sender.events for key in keys)  # noqa: E731
-        await eventually(received, 300)
+        await eventually(received, 1200)
         done.set()
         assert set(sender.replies) == set(keys)
         assert set(recipient.documents) == set(keys)
@@ -94,7 +94,7 @@ async def test_files_survive_kills(net: Network, soak: Soak) -> None:
     def all_there() -> bool:
         return sum(1 for path in recipient.into.iterdir() if path.suffix == ".xml") >= count
 
-    await eventually(all_there, 300)
+    await eventually(all_there, 1200)
     done.set()
     files = await recipient.receive(count, seconds=5)
     assert sorted(files.values()) == sorted(f"APP {n}" for n in range(count))

@@ -18,15 +18,17 @@ import pytest_asyncio
 from gridpost.client import AsyncEndpoint, Message
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.free_port import free_port
+from support.folders import CHANNEL, Folders
 from support.network import Network, Running, network, until_status
 from support.postgres import PostgresServer
 from support.soak import Soak
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 
 FIRST, SECOND = "E1", "E1b"
 TYPE = "SHARED"
+DUTIES = ["directory", "expiry", "folders", "listening", "retention", "take-over"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -41,12 +43,13 @@ async def net(
         await found.endpoint(
             "E1",
             "INDIRECT:B1",
-            more='store = "postgres"\n',
+            more='store = "postgres"\n' + CHANNEL.format(code="E1", more=""),
             last='[postgres]\nschema = "e1"\n'
             + "".join(f'{name} = "{value}"\n' for name, value in database.items())
             + '[keys]\nplace = "store"\npassphrase = "known to both processes"\n',
         )
         _second(found)
+        Folders(found, "E1")
         await found.endpoint("E2", "INDIRECT:B1")
         await found.start("E1", "E1b", "E2")
         for code in (FIRST, SECOND):
@@ -80,14 +83,14 @@ class Application:
     async def send(self, count: int) -> None:
         for number in range(count):
             key = f"out-{number}"
-            self.accepted[key] = await self._repeat(
+            self.accepted[key] = await self.repeat(
                 lambda api, key=key: api.send("E2", TYPE, key.encode(), key=key)
             )
 
     async def receive(self) -> None:
         while not self.done.is_set():
             answered = set(self.confirmed)
-            found = await self._repeat(lambda api: api.receive(TYPE))
+            found = await self.repeat(lambda api: api.receive(TYPE))
             if found is None:
                 await asyncio.sleep(0.05)
                 continue
@@ -95,10 +98,10 @@ class Application:
             if name in answered:
                 self.handed_over_again.append(name)
             message_id = found.message.message_id
-            await self._repeat(lambda api, message_id=message_id: api.confirm(message_id))
+            await self.repeat(lambda api, message_id=message_id: api.confirm(message_id))
             self.confirmed[name] += 1
 
-    async def _repeat(self, call):  # type: ignore[no-untyped-def]
+    async def repeat(self, call):  # type: ignore[no-untyped-def]
         while True:
             try:
                 return await call(self.chance.choice(self.apis))
@@ -131,11 +134,11 @@ async def _status(api: AsyncEndpoint, message_id: str) -> Message:
             await asyncio.sleep(0.1)
 
 
-async def _drain(api: AsyncEndpoint, done: asyncio.Event) -> Counter[str]:
+async def _drain(api: AsyncEndpoint, done: asyncio.Event, message_type: str = TYPE) -> Counter[str]:
     """The application of E2."""
     got: Counter[str] = Counter()
     while not done.is_set():
-        found = await api.receive(TYPE)
+        found = await api.receive(message_type)
         if found is None:
             await asyncio.sleep(0.05)
             continue
@@ -155,14 +158,16 @@ async def _duties(net: Network) -> dict[str, list[str]]:
 
 
 async def test_each_duty_has_one_process(net: Network) -> None:
-    wanted = ["directory", "expiry", "listening", "retention", "take-over"]
+    await _settled(net)
 
-    async def settled() -> bool:
-        held = await _duties(net)
-        return sorted(held[FIRST] + held[SECOND]) == wanted
 
-    async with asyncio.timeout(60):
-        while not await settled():
+async def _settled(net: Network) -> dict[str, list[str]]:
+    """Until each duty is done by one process; who does what."""
+    async with asyncio.timeout(180):
+        while True:
+            held = await _duties(net)
+            if sorted(held[FIRST] + held[SECOND]) == DUTIES:
+                return held
             await asyncio.sleep(0.2)
 
 
@@ -212,6 +217,83 @@ async def test_either_process_is_killed(net: Network, soak: Soak) -> None:
     assert got.total() == out["RECEIVED"]
     assert application.confirmed.total() == into["RECEIVED"]
     soak.report(messages=2 * count, kills=kills, received=out["RECEIVED"] + into["RECEIVED"])
+
+
+async def test_files_are_sent_once_though_the_process_that_looks_for_them_is_killed(
+    net: Network,
+) -> None:
+    count, files = 30, Folders(net, "E1")
+    held = await _settled(net)
+    (holder,) = (code for code, duties in held.items() if "folders" in duties)
+    done = asyncio.Event()
+    async with net.api("E2") as peer:
+        draining = asyncio.create_task(_drain(peer, done, "F01"))
+        writing = asyncio.create_task(files.many("APP", count))
+        # It has begun: something of it is sent.
+        await eventually(lambda: any(files.logs.iterdir()), 180)
+        await net.components[holder].kill()
+        await writing
+        # The other process goes on by itself.
+        await eventually(lambda: not any(files.out.iterdir()), 300)
+        for number in range(count):
+            await files.log_of(f"APP_E2_F01_{number}.xml.log", until="RECEIVED", seconds=300)
+        done.set()
+        got = await draining
+        await net.components[holder].start()
+    assert got == Counter(f"APP {number}" for number in range(count))
+    assert not any(files.errors.iterdir())
+    await _settled(net)
+
+
+async def _reconfigured(net: Network, old: str, new: str) -> None:
+    """As an administrator does it, in the file of every process."""
+    for code in (FIRST, SECOND, "E2"):
+        running = net.components[code]
+        before = len(running.logged("configuration reloaded"))
+        text = running.file.read_text()
+        assert old in text
+        part = running.file.with_suffix(".part")
+        part.write_text(text.replace(old, new, 1))
+        part.rename(running.file)
+        await eventually(
+            lambda running=running, before=before: (
+                len(running.logged("configuration reloaded")) > before
+            ),
+            180,
+        )
+
+
+async def test_a_kept_order_holds_across_processes_and_their_deaths(net: Network) -> None:
+    """503 cl. 5.11: accepted now here, now there, and handed over in the order of acceptance."""
+    drain = 'drain = "5s"\n'
+    await _reconfigured(net, drain, f'{drain}ordered = ["ORDER"]\n')
+    numbers = [str(number) for number in range(40)]
+    got: list[str] = []
+
+    async def receive(api: AsyncEndpoint) -> None:
+        while len(got) < len(numbers):
+            found = await api.receive("ORDER")
+            if found is None:
+                await asyncio.sleep(0.05)
+                continue
+            await api.confirm(found.message.message_id)
+            got.append((found.content or b"").decode())
+
+    async with net.api(FIRST) as first, net.api(SECOND) as second, net.api("E2") as peer:
+        receiving = asyncio.create_task(receive(peer))
+        application = Application((first, second), random.Random(1))
+        for number in numbers:
+            if number in ("10", "25"):
+                code = FIRST if number == "10" else SECOND
+                await net.components[code].kill()
+            await application.repeat(
+                lambda api, number=number: api.send("E2", "ORDER", number.encode(), key=number)
+            )
+            if number in ("17", "32"):
+                await net.components[FIRST if number == "17" else SECOND].start()
+        await asyncio.wait_for(receiving, 600)
+    assert got == numbers
+    await _reconfigured(net, 'ordered = ["ORDER"]\n', "")
 
 
 @pytest.mark.timeout(600)

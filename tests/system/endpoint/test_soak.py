@@ -72,8 +72,12 @@ async def test_every_message_ends_although_processes_are_killed(net: Network, so
     receiving = asyncio.create_task(application.receive())
 
     async def killer() -> None:
-        for _ in range(kills):
-            await asyncio.sleep(chance.uniform(0.2, 2.0))
+        for number in range(kills):
+            # Each at another point of the work, so that none comes when everything was accepted.
+            goal = (number + chance.random()) * count / kills
+            while len(application.accepted) < goal and not sending.done():
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(chance.uniform(0.0, 0.2))
             victims = chance.choice([["E1"], ["E2"], ["B1"], ["E1", "E2"], ["E1", "E2", "B1"]])
             for code in victims:
                 await net.components[code].kill()

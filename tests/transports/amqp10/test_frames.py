@@ -12,7 +12,7 @@ import pytest
 from gridpost.core.links import ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp10 import AmqpLimits
-from gridpost.wire.amqp.types import UInt
+from gridpost.wire.amqp.types import Map, UInt
 from support import amqp_frames as amqp
 from support.amqp_frames import RECEIVER, SENDER, RawPeer, condition
 from support.waiting import eventually
@@ -227,6 +227,30 @@ async def test_a_detach_that_does_not_close_is_mirrored(setup: Any, peer: RawPee
     await peer.say(amqp.attach("one", 0, SENDER, "E2"))
     await peer.expect(amqp.ATTACH, amqp.FLOW)
     assert len(setup.broker.producers) == 1
+
+
+@pytest.mark.parametrize(("role", "terminus"), [(SENDER, "E2"), (RECEIVER, "E1")])
+async def test_a_link_that_comes_back_with_open_deliveries_begins_anew(
+    setup: Any, peer: RawPeer, role: bool, terminus: str
+) -> None:
+    """503 cl. 6.1.6: resumption is not offered. AMQP 2.6.13: a null map says that nothing is known."""
+    setup.broker.queues["E1"].put(b"whole")
+    tag = (0).to_bytes(4, "big")
+    known = Map(((tag, None),))
+    await peer.say(amqp.attach("one", 0, role, terminus, unsettled=known))
+    answer = await peer.expect(amqp.ATTACH)
+    assert answer[7:8] in ([], [None])
+    if role is RECEIVER:
+        await peer.say(amqp.flow(0, 1))
+        code, fields, payload = await peer.read()
+        assert (code, fields[8:9] in ([], [None], [False])) == (amqp.TRANSFER, True)
+        assert payload.endswith(b"whole")
+    else:
+        await peer.expect(amqp.FLOW)
+        await peer.say(amqp.transfer(0, 0, b"sent again from its beginning"))
+        assert (await peer.expect(amqp.DISPOSITION))[4].descriptor == 0x24  # accepted
+        ((_, kept),) = setup.broker.queues["E2"].messages
+        assert kept == b"sent again from its beginning"
 
 
 async def test_the_end_of_a_session_ends_its_links_and_only_them(setup: Any, peer: RawPeer) -> None:

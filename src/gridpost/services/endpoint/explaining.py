@@ -7,14 +7,19 @@ from collections.abc import Callable, Sequence
 from gridpost.core.acceptance import accept
 from gridpost.core.certificate import CertificateKind, select
 from gridpost.core.channels import Channel, Receiving
-from gridpost.core.delivery import Side
-from gridpost.core.explanation import Explanation, Facts, LineFacts, explain
-from gridpost.core.message_box import BoxEntry
+from gridpost.core.delivery import Side, State, Status
+from gridpost.core.explanation import Ahead, Explanation, Facts, LineFacts, explain
+from gridpost.core.message import InternalType
+from gridpost.core.message_box import BoxEntry, Search
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.enquiry import Enquiry
 from gridpost.services.endpoint.lines import LineView
 from gridpost.services.endpoint.old_network.network import OldNetwork
+
+_NOT_TRANSFERRED = frozenset({State.ACCEPTED, State.VERIFYING})
+_PAGE, _PAGES = 1_000, 10
+"""A line may be very long; one that far ahead leads on to the next question."""
 
 
 class Explaining:
@@ -34,6 +39,10 @@ class Explaining:
 
     async def explain(self, side: Side, message_id: str) -> Explanation:
         entry = await self._enquiry.entry(side, message_id)
+        return await self._explain(entry, await self._ahead(entry))
+
+    async def _explain(self, entry: BoxEntry, ahead: Ahead | None) -> Explanation:
+        side, message_id = entry.delivery.side, entry.message_id
         trace = await self._enquiry.trace(side, message_id)
         metadata, now = entry.metadata, self._context.clock.now()
         refusal = await self._refused(entry) if side is Side.SENT else None
@@ -51,8 +60,37 @@ class Explaining:
                 self._own_problem(entry),
                 self._line(entry),
                 self._held(entry),
+                ahead,
             )
         )
+
+    async def _ahead(self, entry: BoxEntry) -> Ahead | None:
+        """Of the messages whose turn is before this one's, the first; all others wait for it, too."""
+        metadata = entry.metadata
+        kept = entry.route.old or self._context.settings.keeps_order(metadata.message_type)
+        if not kept or not _in_line(entry):
+            return None
+        before: int | None = entry.number
+        first = None
+        search = Search(
+            side=Side.SENT,
+            peer=metadata.receiver_code,
+            message_type=metadata.message_type,
+            status=Status.ACCEPTED,
+        )
+        for _ in range(_PAGES):
+            found, before = await self._enquiry.search(search, _PAGE, before, self._has_its_turn)
+            first = found[-1] if found else first
+            if before is None:
+                break
+        if first is None:
+            return None
+        told = await self._explain(first, None)
+        return Ahead(first.message_id, told.summary, told.actor)
+
+    def _has_its_turn(self, entry: BoxEntry) -> bool:
+        # What an operator has paused lets the others pass.
+        return _in_line(entry) and not self._held(entry)
 
     def _held(self, entry: BoxEntry) -> str:
         """For a received one, whichever channel its type is bound to."""
@@ -115,3 +153,12 @@ class Explaining:
         if line is None:
             return None
         return LineFacts(line.node, not line.problem, True, line.problem)
+
+
+def _in_line(entry: BoxEntry) -> bool:
+    """It is a document, and waits for a transfer."""
+    return (
+        entry.delivery.side is Side.SENT
+        and entry.delivery.state in _NOT_TRANSFERRED
+        and entry.metadata.internal_type is InternalType.STANDARD_MESSAGE
+    )
