@@ -43,7 +43,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.old_network.collecting import Collecting
 from gridpost.services.endpoint.service import Duty, EndpointService
-from gridpost.services.endpoint.watching import waiting
+from gridpost.services.endpoint.watching import home_node, waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
 from gridpost.services.operations.journal_follow import RecentTrouble
@@ -277,14 +277,19 @@ def _watching(parts: EndpointParts, core: EndpointCore) -> AbstractAsyncContextM
     )
     more = [
         observers.certificates(clock, core.upkeep.ending, rules.certificate_expiry),
-        observers.synchronisation(
-            clock,
-            lambda: parts.client.synchroniser.state.succeeded_at,
-            clock.now(),
-            rules.no_synchronisation,
-        ),
         waiting(core.context, rules.waiting),
     ]
+    if parts.client.copy.home is not None:
+        more.append(
+            observers.synchronisation(
+                clock,
+                lambda: parts.client.synchroniser.state.succeeded_at,
+                clock.now(),
+                rules.no_synchronisation,
+            )
+        )
+    if core.old is not None:
+        more.append(home_node(core.old, clock.now(), rules.no_synchronisation))
     return watching(who, configuration, recent, more)
 
 

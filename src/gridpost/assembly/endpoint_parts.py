@@ -119,6 +119,8 @@ class EndpointCore:
             keys.certificates,
             configuration.upkeep_settings(),
         )
+        if self.old is not None:
+            self.upkeep.other_certificates = self.old.certificates
         self.users = Users(configuration.users_of(), configuration.bindings_of())
         self.amqp = (
             None

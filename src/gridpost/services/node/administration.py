@@ -152,7 +152,7 @@ class NodeAdministration:
         return {"expired": [entry.message_id for entry in await self._upkeep.expire()]}
 
     async def _purge(self, form: dict[str, Any]) -> dict[str, Any]:
-        return {"purged": await self._upkeep.purge()}
+        return {"purged": await self._upkeep.purge(), "journal": await self._upkeep.prune()}
 
     async def _archive_now(self, form: dict[str, Any]) -> dict[str, Any]:
         before = self._clock.now() - timedelta(seconds=float(form.get("older_than_seconds") or 0))

@@ -47,6 +47,10 @@ _WAITING = """
     SELECT business_type, count(*) FROM message
     WHERE receiver = ? AND state = 'ACCEPTED' GROUP BY business_type
 """
+_WAITING_FOR = """
+    SELECT receiver, count(*), min(transferred_at) FROM message
+    WHERE state = 'ACCEPTED' GROUP BY receiver
+"""
 _EXPIRED = f"""
     SELECT {_COLUMNS} FROM message
     WHERE state IN ('VERIFYING', 'ACCEPTED', 'DELIVERING') AND expires_at <= ?
@@ -203,6 +207,10 @@ class SqliteNodeUnit:
             (after, limit),
         )
         return [_entry(row) for row in rows]
+
+    def waiting(self) -> Mapping[str, tuple[int, datetime]]:
+        rows = self._connection.execute(_WAITING_FOR).fetchall()
+        return {receiver: (count, from_microseconds(at)) for receiver, count, at in rows}
 
     # ------------------------------------------------------------ the directory
 
