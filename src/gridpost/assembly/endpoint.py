@@ -35,6 +35,7 @@ from gridpost.assembly.endpoint_ports import (
 )
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.operations_token import admitting, nobody, write_token
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.core.component import ComponentType
 from gridpost.core.identifiers import ComponentCode
@@ -184,6 +185,7 @@ async def running_endpoint(
             serve_direct(configuration, core, parts.clock, credentials, limits)
         )
         watch = await stack.enter_async_context(_watching(parts, core))
+        token = await asyncio.to_thread(write_token, configuration.home)
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
@@ -191,7 +193,9 @@ async def running_endpoint(
                     core.registry,
                     core.measure,
                     {"connections": core.connections},
+                    {"archive": core.archive_now},
                     deep=core.probe.health,
+                    admit=admitting(token, nobody),
                 ),
                 configuration.operations.host,
                 configuration.operations.port,

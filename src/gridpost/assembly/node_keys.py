@@ -37,6 +37,7 @@ class KeyUpkeep:
         self._clock = clock
         self._ahead = ahead
         self._seen = keys.state()
+        self._looking = asyncio.Lock()
 
     async def configure(self, configuration: KeyOwner, ahead: timedelta) -> None:
         """Other roots count for the next connection."""
@@ -54,13 +55,14 @@ class KeyUpkeep:
                 log.error("keys not read again", refusal=refusal.id, reason=refusal.message)
 
     async def look(self) -> None:
-        state = self._keys.state()
-        if state != self._seen:
-            # A half-written folder is refused, and looked at again.
-            self._keys.reload()
-            self._seen = state
-            self._authority.replace(self._keys.issuers())
-            log.info("keys read again")
-        if await self._keys.renew_own(self._authority, self._clock.now(), self._ahead):
-            log.info("own certificate renewed")
-        await self._directory.say_own(self._keys.own)
+        async with self._looking:
+            state = self._keys.state()
+            if state != self._seen:
+                # A half-written folder is refused, and looked at again.
+                self._keys.reload()
+                self._seen = state
+                self._authority.replace(self._keys.issuers())
+                log.info("keys read again")
+            if await self._keys.renew_own(self._authority, self._clock.now(), self._ahead):
+                log.info("own certificate renewed")
+            await self._directory.say_own(self._keys.own)
