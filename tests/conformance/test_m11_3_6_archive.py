@@ -17,6 +17,8 @@ import pytest
 from gridpost.assembly import journal_export
 from gridpost.assembly.operations_token import bearer
 from gridpost.core.delivery import Side
+from gridpost.core.message_box import Retention
+from gridpost.core.node import PurgeStrategy
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint import archive as archiving
 from gridpost.services.endpoint.old_network.arrival import OldArrival
@@ -52,6 +54,15 @@ async def test_an_endpoint_archives_what_is_finished_and_then_forgets_it(
     metadata, body = await peer.message(one.endpoint, b"came", message_type="ARCHIVE")
     await peer.session(old_site.nodes[0]).upload([(metadata, body)])
     await one.receive("ARCHIVE")
+    # Of one retention has taken the document before.
+    bare = await one.send("E2", b"bare", "BARE")
+    await old_site.two.receive("BARE")
+    await one.until(bare, "RECEIVED")
+    assert one.running is not None
+    store, clock = one.running.core.context.store, one.running.core.context.clock
+    keep = Retention(sent_content=timedelta(0), by_type={"ARCHIVE": PurgeStrategy.NEVER})
+    purged = await store.run(lambda work: work.box.purge(keep, clock.now(), 100))
+    assert (purged.contents, purged.entries) == (1, 0)
     waiting = await one.send(peer.code, b"not yet", "ARCHIVE")
     await one.until(waiting, "DELIVERING")
     running = one.running
@@ -73,7 +84,7 @@ async def test_an_endpoint_archives_what_is_finished_and_then_forgets_it(
     left = await core.context.store.read(
         lambda work: work.box.finished(core.context.clock.now(), 100)
     )
-    assert len(left) == 2
+    assert len(left) == 3
     # The rest by the listener, for whoever can read the token in the home folder.
     url = f"http://127.0.0.1:{running.operations_port}/archive"
     home = core.configuration.home
@@ -86,7 +97,7 @@ async def test_an_endpoint_archives_what_is_finished_and_then_forgets_it(
         told = (await client.post(url, json=young, headers=token)).json()
         assert told == {"files": [], "messages": 0}
         told = (await client.post(url, json={"by": "alice"}, headers=token)).json()
-    assert told["messages"] == 2
+    assert told["messages"] == 3
     kept: dict[str, bytes] = {}
     for file in (home / "archive").glob("*.zip"):
         with ZipFile(file) as archive:
@@ -103,14 +114,15 @@ async def test_an_endpoint_archives_what_is_finished_and_then_forgets_it(
         assert verdict.receipt.proven is (side == "sent")
         with pytest.raises(Refusal):
             await one.entry(message_id, Side(side))
-    assert len(kept) == 8
+    assert f"sent-{bare}.content" not in kept
+    assert b"<messageID>" + bare.encode() in kept[f"sent-{bare}.xml"]
+    assert bare.encode() in kept[f"sent-{bare}.acknowledgement-0.xml"]
     assert (await one.entry(waiting)).delivery.state == "DELIVERING"
     # What was archived does not come again as something new.
     assert core.old is not None
     await OldArrival(core.old).take(metadata, body)
     assert (await core.handover.receive("ARCHIVE")).entry is None
     # And the log.
-    store = core.context.store
     rows = await store.read(lambda work: work.journal.read(0, 100_000))
     found = await asyncio.to_thread(exported, one.file, tmp_path / "landing", monkeypatch)
     assert found >= len(rows) > 0

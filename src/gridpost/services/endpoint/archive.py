@@ -1,8 +1,8 @@
 """The archive of an endpoint (MADES 1.1 cl. 3.6): finished messages go into a file, and only then away.
 
 One ZIP file holds a batch. Of each message it has what the box knew (`SIDE-ID.json`), and the proof
-as `gridpost proof export` makes it (`SIDE-ID.proof`); where retention has taken something of that
-already, what is left.
+as `gridpost proof export` makes it (`SIDE-ID.proof`); where retention has taken the document already,
+header and acknowledgements.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from gridpost.core.delivery import Side, TraceEntry
 from gridpost.core.journal import AdministrationRow
+from gridpost.core.message import InternalMessage
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
@@ -24,6 +25,7 @@ from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.evidence import Evidence
 from gridpost.services.operations.archive_file import write_archive
 from gridpost.wire import proof_file
+from gridpost.wire.mades import metadata as metadata_form
 
 _AT_ONCE = 200
 _BYTES = 32 * 1024 * 1024
@@ -80,16 +82,36 @@ class MessageArchive:
     async def _parts(self, entry: BoxEntry) -> list[tuple[str, bytes]]:
         side, message_id = entry.delivery.side, entry.message_id
         name = f"{side.value}-{message_id}"
-        trace, content = await self._context.store.read(
-            lambda work: (work.box.trace(side, message_id), work.box.content(side, message_id))
-        )
+        trace = await self._context.store.read(lambda work: work.box.trace(side, message_id))
         parts = [(f"{name}.json", json.dumps(_told(entry, trace), indent=1).encode())]
         try:
             exported = await self._evidence.export(side, message_id)
-        except Refusal:
-            # A tracing message proves nothing, and of a removed document nothing can be proven.
-            return parts if content is None else [*parts, (f"{name}.content", content)]
+        except Refusal as refusal:
+            if refusal.retryable:
+                raise
+            # Retention has taken the document: nothing can be proven of it any more.
+            return [*parts, *await self._left(entry, name)]
         return [*parts, (f"{name}.proof", await asyncio.to_thread(proof_file.encode, exported))]
+
+    async def _left(self, entry: BoxEntry, name: str) -> list[tuple[str, bytes]]:
+        side, message_id = entry.delivery.side, entry.message_id
+
+        def look(work: UnitOfWork) -> tuple[bytes | None, Sequence[InternalMessage]]:
+            sent = side is Side.SENT
+            return (
+                work.box.content(side, message_id),
+                work.box.acknowledgements(message_id) if sent else (),
+            )
+
+        content, acknowledgements = await self._context.store.read(look)
+        parts = [(f"{name}.xml", metadata_form.encode(entry.metadata).encode())]
+        if content is not None:
+            parts.append((f"{name}.content", content))
+        for number, found in enumerate(acknowledgements):
+            told = metadata_form.encode(found.metadata).encode()
+            parts.append((f"{name}.acknowledgement-{number}.xml", told))
+            parts.append((f"{name}.acknowledgement-{number}.content", found.content))
+        return parts
 
     async def _discard(self, batch: Sequence[BoxEntry], by: str, file: str) -> int:
         ids = {

@@ -71,14 +71,15 @@ def purge(connection: Connection, retention: Retention, now: datetime, limit: in
 
     contents = entries = 0
     for side in Side:
-        for query, types, mark in (
-            (_CONTENTS_OF_MESSAGES, [list(retention.content_stays)], _WITHOUT_CONTENT),
-            (_CONTENTS_OF_REMNANTS, [], _REMNANT_WITHOUT_CONTENT),
-        ):
-            numbers = due(query, side, retention.content(side), contents, *types)
-            connection.execute(_DELETE_CONTENTS, (numbers,))
-            connection.execute(mark, (numbers,))
-            contents += len(numbers)
+        kept_for, types = retention.content(side), list(retention.content_stays)
+        numbers = due(_CONTENTS_OF_MESSAGES, side, kept_for, contents, types)
+        connection.execute(_DELETE_CONTENTS, (numbers,))
+        connection.execute(_WITHOUT_CONTENT, (numbers,))
+        contents += len(numbers)
+        numbers = due(_CONTENTS_OF_REMNANTS, side, kept_for, contents)
+        connection.execute(_DELETE_CONTENTS, (numbers,))
+        connection.execute(_REMNANT_WITHOUT_CONTENT, (numbers,))
+        contents += len(numbers)
     for side in Side:
         kept_for, types = retention.metadata(side), list(retention.metadata_stays)
         numbers = due(_ENTRIES, side, kept_for, entries, types)
