@@ -150,3 +150,23 @@ async def test_only_listed_business_types_become_files(both: tuple[Files, Files]
         assert (one.out / name).exists()
     (one.out / "y.TMP").unlink()
     (one.out / "x.tmp").unlink()
+
+
+@pytest.mark.req("m11-5.2.3.3.3-b", component="endpoint")
+async def test_two_messages_are_two_files_whatever_else_is_equal(both: tuple[Files, Files]) -> None:
+    one, two = both
+    for content in (b"first", b"second"):
+        await gone(one.write("BA1_F2_F-A_SAME.xml", content))
+    start = "BA1_F1_F-A_SAME_"
+
+    def found() -> list[Path]:
+        return [f for f in two.a.iterdir() if f.name.startswith(start) and f.suffix == ".xml"]
+
+    async with asyncio.timeout(90):
+        while len(found()) < 2:
+            await asyncio.sleep(0.02)
+    assert {f.read_bytes() for f in found()} == {b"first", b"second"}
+    for file in found():
+        message_id = file.stem.removeprefix(start)
+        entry = await one.endpoint.until(message_id, "RECEIVED")
+        assert (entry.metadata.ba_message_id, entry.metadata.receiver_code) == ("SAME", "F2")

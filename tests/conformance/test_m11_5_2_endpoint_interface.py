@@ -12,11 +12,12 @@ import pytest
 from lxml import etree
 from prometheus_client import CollectorRegistry
 
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.request_counts import RequestCounts
 from gridpost.services.endpoint.soap_api import OLD_SERVICE, SoapApi
 from gridpost.services.endpoint.soap_operations11 import SoapOperations11
-from gridpost.wire.mades11.services import ENDPOINT, NAMESPACE
+from gridpost.wire.mades11.services import ENDPOINT, NAMESPACE, NODE_INTERFACES
 from support.soap import VERSIONS, SoapEndpoint, SoapWorld, envelope, field
 
 
@@ -34,7 +35,9 @@ class Old:
             service=OLD_SERVICE,
         )  # fmt: skip
 
-    async def call(self, operation: str, *fields: str, version: str = "1.1") -> etree._Element:
+    async def call(
+        self, operation: str, *fields: str, version: str = "1.1", password: str = "secret"
+    ) -> etree._Element:
         """The answer, or the error in the detail of a fault; valid in any case."""
         body = (
             f'<m:{operation}Request xmlns:m="{NAMESPACE}">{"".join(fields)}</m:{operation}Request>'
@@ -42,7 +45,7 @@ class Old:
         media = "text/xml" if version == "1.1" else "application/soap+xml"
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://e", auth=("app", "secret")
+            transport=transport, base_url="http://e", auth=("app", password)
         ) as client:
             response = await client.post(
                 "/mades/1", content=envelope(version, body), headers={"content-type": media}
@@ -314,3 +317,74 @@ async def test_hyphens_where_patterns_are_strict() -> None:
     assert found.findtext("errorCode") == "INVALID_PARAMETERS"
     lax = await Old(SoapWorld().sender).call("SendMessage", *message(b"x", type_="BP1-A"))
     assert lax.findtext("messageID")
+
+
+@pytest.mark.req("m11-2.9-a", component="endpoint")
+async def test_an_endpoint_has_its_own_services_and_no_others() -> None:
+    world = SoapWorld()
+    sender = Old(world.sender)
+    sent = (await sender.call("SendMessage", *message(b"x"))).findtext("messageID") or ""
+    await world.carry()
+    calls = {
+        "ReceiveMessage": [field("businessType", "A01"), field("downloadMessage", "true")],
+        "ConfirmReceiveMessage": [field("messageID", sent)],
+        "CheckMessageStatus": [field("messageID", sent)],
+        "ConnectivityTest": [field("receiverCode", "E1")],
+    }
+    assert {"SendMessage", *calls} == {operation.name for operation in ENDPOINT.operations}
+    recipient = Old(world.recipient)
+    for name, fields in calls.items():
+        where = sender if name == "CheckMessageStatus" else recipient
+        answer = await where.call(name, *fields)
+        assert answer.tag == f"{{{NAMESPACE}}}{name}Response", name
+    transport = httpx.ASGITransport(sender.app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://e", auth=("app", "secret")
+    ) as client:
+        for interface in NODE_INTERFACES.values():
+            for operation in interface.operations:
+                body = f'<m:{operation.name}Request xmlns:m="{NAMESPACE}"/>'
+                response = await client.post(
+                    "/mades/1", content=envelope("1.1", body), headers={"content-type": "text/xml"}
+                )
+                assert response.status_code == 500, operation.name
+                assert "Fault" in response.text
+
+
+@pytest.mark.req("m11-T15-b", component="endpoint")
+async def test_whoever_cannot_be_authenticated_is_told_so() -> None:
+    world = SoapWorld()
+    sender = Old(world.sender)
+    refused = await sender.call("SendMessage", *message(b"x"), password="guessed")
+    assert refused.tag == f"{{{NAMESPACE}}}SendMessageError"
+    assert refused.findtext("errorCode") == "AUTHENTICATION_ERROR"
+
+
+@pytest.mark.req("m11-T15-d", component="endpoint")
+@pytest.mark.parametrize("fault", [Refusal(Rule.STORE_FULL, "the disk is full"), KeyError("bug")])
+async def test_a_fault_of_the_endpoint_itself_is_no_mistake_of_the_application(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    world = SoapWorld()
+    sender = Old(world.sender)
+    store = world.sender.endpoint.context.store
+    real = store.run
+
+    async def broken(work: object) -> object:
+        monkeypatch.setattr(store, "run", real)  # the refusal itself can be written down
+        raise fault
+
+    monkeypatch.setattr(store, "run", broken)
+    refused = await sender.call("SendMessage", *message(b"x"))
+    assert refused.findtext("errorCode") == "INTERNAL_ERROR"
+    assert refused.findtext("errorID")
+    assert (await sender.call("SendMessage", *message(b"x"))).findtext("messageID")
+
+
+@pytest.mark.req("m11-3.5.5-e", component="endpoint")
+async def test_a_document_of_an_application_is_not_larger_than_what_can_be_kept() -> None:
+    world = SoapWorld(settings=EndpointSettings(max_content=1000))
+    sender = Old(world.sender)
+    refused = await sender.call("SendMessage", *message(b"x" * 1001))
+    assert refused.findtext("errorCode") == "VALIDATION_ERROR"
+    assert (await sender.call("SendMessage", *message(b"x" * 1000))).findtext("messageID")

@@ -73,7 +73,8 @@ async def site(node: TestNode) -> Site:
 
 
 @pytest.mark.req("m11-T35-a", component="node")
-async def test_an_upload_is_complete(site: Site) -> None:
+@pytest.mark.req("m11-5.6.3.2-d", component="node")
+async def test_an_upload_is_complete(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, last = site.raw, await site.raw.last()
     metadata, content = await site.one.message(site.two)
     before, after = message_form.encode(metadata)
@@ -87,21 +88,36 @@ async def test_an_upload_is_complete(site: Site) -> None:
             assert refusal.message.split(": ")[1] == "INVALID_PARAMETERS"
         else:
             assert answer.body.find("uploadedMessages") is None, (head, tail)
-    # What Table 61 requires although the description does not.
+    # What Table 61 requires although the description does not: taken, and logged.
+    logged: list[dict[str, Any]] = []
+
+    class Log:
+        def warning(self, event: str, **fields: Any) -> None:
+            logged.append(fields)
+
+        info = warning
+
+    monkeypatch.setattr(node_operations, "log", Log())
     for name in ("expirationTime", "messageMversion"):
         metadata, content = await site.one.message(site.two)
         before, after = message_form.encode(metadata)
         bare = re.sub(f"<{name}>[^<]*</{name}>", "", after)
         assert bare != after
         answer = await raw.call("UploadMessages", before, bare + last, contents=(content,))
-        told = answer.body.findtext("notUploadedMessages/errorCode")
-        taken = answer.body.findtext("uploadedMessages")
-        assert (told == "VALIDATION_ERROR") != (taken == metadata.message_id)
-        if taken is not None:
-            down = await _raw_download(site)
-            (item,) = down.body.iterfind("messages")
-            assert item.findtext("messageMversion") == "1"
-            await site.two.session().confirm([taken])
+        assert answer.body.findtext("uploadedMessages") == metadata.message_id
+        assert logged.pop() == {"message_id": metadata.message_id, "missing": [name]}
+        down = await _raw_download(site)
+        (item,) = down.body.iterfind("messages")
+        assert item.findtext("messageMversion") == "1"
+        emitted = item.find("expirationTime")
+        assert emitted is not None
+        nil = emitted.get("{http://www.w3.org/2001/XMLSchema-instance}nil")
+        assert (nil == "true", emitted.text is None) == ((name == "expirationTime"),) * 2
+        # Whoever reads it understands it.
+        ((read, _),), _ = await site.two.session().download()
+        assert (read.expiration_time is None) is (name == "expirationTime")
+        await site.two.session().confirm([metadata.message_id])
+    assert logged == []
     good = await site.one.message(site.two)
     assert (await site.one.session().upload([good])).uploaded == (good[0].message_id,)
     down = await _raw_download(site)

@@ -19,6 +19,7 @@ from gridpost.core.certificate import CertificateKind
 from gridpost.core.delivery import Side
 from gridpost.core.holds import HoldKind
 from gridpost.core.identifiers import MessageId
+from gridpost.core.instant import Instant
 from gridpost.core.journal import AcknowledgementRow, MessageRow, TransferRow
 from gridpost.core.message import InternalType, Metadata
 from gridpost.core.refusal import Refusal, Rule
@@ -36,6 +37,7 @@ from gridpost.wire.mades11.services import DOWNLOADED_CONTENT, ENDPOINT
 from gridpost.wire.soap.envelope import Envelope
 from gridpost.wire.soap.fault import envelope_text
 from gridpost.wire.soap.version import SOAP_12
+from support.cutting_proxy import cutting_proxy
 from support.old_endpoint import OldGridpost
 from support.old_site import OldSite, ask, fetch, journal, lapse, record
 from support.soap import field
@@ -557,3 +559,107 @@ async def test_an_acknowledgement_goes_once_or_never(
     assert answer.related_message_id == probe.message_id
     assert MessageId(tried[0]) not in {r.message_id for r in await journal(two, TransferRow)
                                        if r.outcome == "transferred"}  # fmt: skip
+
+
+@pytest.mark.req("m11-3.5.5-e", component="endpoint")
+async def test_what_is_larger_than_the_endpoint_keeps_is_answered_with_a_failure(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, peer = old_site.two, await old_site.peer(0)
+    old = network(two)
+    monkeypatch.setattr(old.context, "settings", replace(old.context.settings, max_content=1000))
+    for size, kind in (
+        (1001, InternalType.FAILURE_ACKNOWLEDGEMENT),
+        (1000, InternalType.DELIVERY_ACKNOWLEDGEMENT),
+    ):
+        metadata, body = await peer.message(two.endpoint, b"x" * size, message_type="SIZE")
+        await OldArrival(old).take(metadata, body)
+        ((answer, _),) = await fetch(peer)
+        assert (answer.related_message_id, answer.internal_type) == (metadata.message_id, kind)
+    assert await two.receive("SIZE") == (metadata.message_id, b"x" * 1000)
+
+
+@pytest.mark.req("m11-3.13-d", component="endpoint")
+async def test_an_acknowledgement_has_the_priority_of_its_message(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"Q{uuid4().hex[:8]}"
+    one = await old_site.gridpost(1, code, top='[priorities]\n"HIGH" = 5\n')
+    peer, old = await old_site.peer(0), network(one)
+    real, go, entered, batches = NodeSession.upload, asyncio.Event(), asyncio.Event(), []
+
+    async def slow(session: NodeSession, messages: Any) -> UploadAnswer:
+        if any(m.sender_code == code for m, _ in messages):
+            batches.append([m.message_type for m, _ in messages])
+            entered.set()
+            await go.wait()
+        return await real(session, messages)
+
+    monkeypatch.setattr(NodeSession, "upload", slow)
+    for number, type_ in enumerate(("FIRST", "LOW", "LOWER", "HIGH")):
+        metadata, body = await peer.message(one.endpoint, b"x", message_type=type_)
+        await OldArrival(old).take(metadata, body)
+        if not number:
+            # While this one is under way the others wait together.
+            await asyncio.wait_for(entered.wait(), 60)
+    waiting = {view.node: view for view in old.uploading.views()}
+    async with asyncio.timeout(60):
+        while waiting["N1"].waiting < 3:
+            await asyncio.sleep(0.02)
+            waiting = {view.node: view for view in old.uploading.views()}
+    go.set()
+    found = await fetch(peer, 4)
+    assert {m.internal_type for m, _ in found} == {InternalType.DELIVERY_ACKNOWLEDGEMENT}
+    assert batches == [["FIRST"], ["HIGH", "LOW", "LOWER"]]
+
+
+@pytest.mark.req("m11-3.11.3-a", component="endpoint")
+async def test_an_endpoint_finds_by_itself_what_has_expired(
+    old_site: OldSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"X{uuid4().hex[:8]}"
+    one = await old_site.gridpost(1, code, top='[expiration]\ndefault = "2s"\n')
+    peer, real = await old_site.peer(0), NodeSession.upload
+
+    async def unreachable(session: NodeSession, messages: Any) -> UploadAnswer:
+        if any(m.sender_code == code for m, _ in messages):
+            raise Refusal(Rule.UNREACHABLE, "the node is away")
+        return await real(session, messages)
+
+    monkeypatch.setattr(NodeSession, "upload", unreachable)
+    sent = await one.send(peer.code, b"x", "SHORT")
+    soon = Instant.of(old_site.nodes[1].clock.now() + timedelta(seconds=20))
+    metadata, body = await peer.message(
+        one.endpoint, b"x", message_type="SHORT", expiration_time=soon
+    )
+    await OldArrival(network(one)).take(metadata, body)
+    assert one.running is not None
+    store = one.running.core.context.store
+
+    async def queued() -> int:
+        return (await store.read(lambda work: work.box.tally())).queued
+
+    # The message and the acknowledgement wait for their transfer, and then for nothing any more.
+    await one.until(sent, "EXPIRED", "FAILED")
+    assert [line.event.value for line in await one.trace(sent)][-1] == "EXPIRE"
+    async with asyncio.timeout(90):
+        while await queued():
+            await asyncio.sleep(0.1)
+    assert await status(one, sent) == "FAILED"
+
+
+@pytest.mark.req("m11-3.5.2-f", component="endpoint")
+async def test_whichever_url_of_the_node_gives_access_is_taken(old_site: OldSite) -> None:
+    node, peer = old_site.nodes[0], await old_site.peer(0)
+    endpoint = await node.endpoint(f"U{uuid4().hex[:8]}", key_name="old 0")
+    async with cutting_proxy(node.port) as first, cutting_proxy(node.port) as second:
+        urls = [f"https://127.0.0.1:{p.port}/mades/1" for p in (first, second)]
+        one = OldGridpost(old_site.folder / endpoint.code, endpoint, {"urls": urls})
+        async with one.run():
+            for failing, working in ((first, second), (second, first), (first, second)):
+                failing.refusing_new, working.refusing_new = True, False
+                await network(one).close()  # what was open goes with the way that it took
+                sent = await one.send(peer.code, b"x", "EITHER")
+                await one.until(sent, "DELIVERING")
+                assert [m.message_id for m, _ in await fetch(peer)] == [sent]
+    await old_site.synchronise()

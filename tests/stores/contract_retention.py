@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from gridpost.core.delivery import Event, Side
+from gridpost.core.identifiers import MessageType
 from gridpost.core.message import InternalType
 from gridpost.core.message_box import BoxEntry, Purged, Retention
+from gridpost.core.node import PurgeStrategy
 from gridpost.core.ports import Store, UnitOfWork
 from stores.place import Contract, Place, restarted
 from support.boxed import DAY, EXPIRY, HOUR, ROUTE, box_entry, happen, internal, put
@@ -96,6 +99,78 @@ class RetentionContract(Contract):
         assert await _purge(store, metadata_ends) == Purged(entries=1)
         assert await _kept(store, entry) == (False, False)
         assert await store.read(lambda unit: unit.box.trace(side, entry.message_id)) == []
+        await store.close()
+
+    @pytest.mark.req("m11-3.6-d", component="endpoint")
+    @pytest.mark.req("m11-3.6-e", component="endpoint")
+    @pytest.mark.parametrize("side", Side)
+    async def test_a_message_type_has_its_own_strategy(self, store: Store, side: Side) -> None:
+        """Everything goes in its time; or only the content; or nothing."""
+        strategies = {"PART": PurgeStrategy.CONTENT, "KEPT": PurgeStrategy.NEVER}
+        keep = replace(KEEP, by_type=strategies | {"ALL": PurgeStrategy.WHOLE})
+        final = (
+            [Event.CONFIRM]
+            if side is Side.RECEIVED
+            else [Event.DELIVERY_ACKNOWLEDGED, Event.RECEIVE_ACKNOWLEDGED]
+        )
+        entries, waiting = {}, []
+        for type_ in ("ALL", "PART", "KEPT", "OTHER"):
+            entry = box_entry(side, message_type=MessageType(type_))
+            entries[type_] = await store.run(lambda unit, e=entry: _with(unit, e, *final))  # type: ignore[misc]
+            open_ = box_entry(side, message_type=MessageType(type_))
+            waiting.append(await store.run(lambda unit, e=open_: _with(unit, e)))  # type: ignore[misc]
+        later = FINAL + 30 * DAY
+        purged = await _purge(store, later, keep)
+        assert (purged.contents, purged.entries) == (3, 2)
+        kept = {type_: await _kept(store, entry) for type_, entry in entries.items()}
+        assert kept == {
+            "ALL": (False, False), "PART": (True, False), "KEPT": (True, True),
+            "OTHER": (False, False),
+        }  # fmt: skip
+        for entry in waiting:
+            assert await _kept(store, entry) == (True, True)
+        # Another strategy takes what the first one left.
+        assert (await _purge(store, later, KEEP)).entries == 2
+
+    async def test_what_is_archived_goes_whatever_retention_says(
+        self, place: Place, store: Store
+    ) -> None:
+        """Only what is final, and what no transfer needs; a received ID is still known."""
+        made = [
+            await store.run(_received(Event.CONFIRM)),
+            await store.run(_sent(Event.FAILURE_ACKNOWLEDGED)),
+            await store.run(_sent(Event.EXPIRE)),
+        ]
+        open_ = [await store.run(make) for make in NOT_FINAL.values()]
+        needed = await store.run(_sent(Event.FAILURE_ACKNOWLEDGED))
+        message = internal(needed)
+        await store.run(lambda unit: unit.box.enqueue(message, ROUTE, EXPIRY, 0))
+
+        async def finished(at: datetime, limit: int = 100) -> set[str]:
+            found = await store.read(lambda unit: unit.box.finished(at, limit))
+            return {entry.message_id for entry in found}
+
+        assert await finished(FINAL - TICK) == set()
+        assert await finished(FINAL) == {made[0].message_id, made[1].message_id}
+        assert await finished(EXPIRY) == {entry.message_id for entry in made}
+        assert len(await finished(EXPIRY, 2)) == 2
+        ids = {
+            side: [e.message_id for e in (*made, *open_, needed) if e.delivery.side is side]
+            for side in Side
+        }
+        for side, gone in ((Side.SENT, 2), (Side.RECEIVED, 1)):
+            found = ids[side]
+            done = await store.run(lambda unit, s=side, f=found: unit.box.discard(s, f))  # type: ignore[misc]
+            assert done == gone
+        for entry in made:
+            assert await _kept(store, entry) == (False, False)
+        for entry in (*open_, needed):
+            assert await _kept(store, entry) == (True, True)
+        assert await finished(EXPIRY) == set()
+        again = made[0]
+        assert not await store.run(lambda unit: unit.box.put(again, b"again"))
+        store = await restarted(place, store)
+        assert not await store.run(lambda unit: unit.box.put(again, b"again"))
         await store.close()
 
     @pytest.mark.parametrize("state", NOT_FINAL)

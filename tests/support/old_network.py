@@ -170,6 +170,7 @@ class TestNode:
     root: TestRoot
     clock: TestClock = field(default_factory=lambda: TestClock(datetime.now(UTC)))
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    more_roots: list[TestRoot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.port = free_port()
@@ -206,7 +207,7 @@ class TestNode:
             'component = "node"',
             f'code = "{self.code}"',
             'home = "data"',
-            f"roots = {json.dumps([str(self.root.file)])}",
+            f"roots = {json.dumps([str(r.file) for r in (self.root, *self.more_roots)])}",
         ]
         for name, values in sections.items():
             lines.append(f"[{name}]")

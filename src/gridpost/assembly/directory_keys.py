@@ -8,6 +8,7 @@ certificates that it issued are still in use (8.5).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -85,6 +86,18 @@ class DirectoryKeys:
         self._ring = FileKeyring(
             self._configuration.home / "keys", self._configuration.passphrase()
         )
+
+    def state(self) -> frozenset[tuple[str, int, int]]:
+        """Tells whether `reload` would see anything new."""
+        found = set()
+        for file in (self._configuration.home / "keys").iterdir():
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                found.add((file.name, status.st_mtime_ns, status.st_size))
+        return frozenset(found)
+
+    def roots(self) -> tuple[bytes, ...]:
+        return self._configuration.trusted_roots()
 
     @property
     def authorities(self) -> list[Certificate]:

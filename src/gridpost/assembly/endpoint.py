@@ -35,6 +35,7 @@ from gridpost.assembly.endpoint_ports import (
 )
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.operations_token import admitting, nobody, write_token
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.core.component import ComponentType
 from gridpost.core.identifiers import ComponentCode
@@ -43,7 +44,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.old_network.collecting import Collecting
 from gridpost.services.endpoint.service import Duty, EndpointService
-from gridpost.services.endpoint.watching import waiting
+from gridpost.services.endpoint.watching import home_node, waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
 from gridpost.services.operations.journal_follow import RecentTrouble
@@ -184,6 +185,7 @@ async def running_endpoint(
             serve_direct(configuration, core, parts.clock, credentials, limits)
         )
         watch = await stack.enter_async_context(_watching(parts, core))
+        token = await asyncio.to_thread(write_token, configuration.home)
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
@@ -191,7 +193,9 @@ async def running_endpoint(
                     core.registry,
                     core.measure,
                     {"connections": core.connections},
+                    {"archive": core.archive_now},
                     deep=core.probe.health,
+                    admit=admitting(token, nobody),
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
@@ -277,14 +281,19 @@ def _watching(parts: EndpointParts, core: EndpointCore) -> AbstractAsyncContextM
     )
     more = [
         observers.certificates(clock, core.upkeep.ending, rules.certificate_expiry),
-        observers.synchronisation(
-            clock,
-            lambda: parts.client.synchroniser.state.succeeded_at,
-            clock.now(),
-            rules.no_synchronisation,
-        ),
         waiting(core.context, rules.waiting),
     ]
+    if parts.client.copy.home is not None:
+        more.append(
+            observers.synchronisation(
+                clock,
+                lambda: parts.client.synchroniser.state.succeeded_at,
+                clock.now(),
+                rules.no_synchronisation,
+            )
+        )
+    if core.old is not None:
+        more.append(home_node(core.old, clock.now(), rules.no_synchronisation))
     return watching(who, configuration, recent, more)
 
 

@@ -49,6 +49,7 @@ from gridpost.core.identifiers import ComponentCode, MessageTypePattern
 from gridpost.core.instant import Instant
 from gridpost.core.message_box import Retention
 from gridpost.core.message_path import MessagePath, Route, senders_of
+from gridpost.core.node import PurgeStrategy
 from gridpost.core.refusal import Refusal
 from gridpost.core.version import INSTALLED
 from gridpost.services.directory_client.context import ClientSettings
@@ -130,6 +131,8 @@ class RetentionSection(_Section):
     received_metadata: Duration = timedelta(days=30)
     received_content: Duration = timedelta(days=7)
     received_ids: Duration = timedelta(days=60)
+    by_type: dict[str, PurgeStrategy] = Field(default_factory=dict)
+    """MADES 1.1 cl. 3.6: of these message-types only the content goes, or nothing."""
 
 
 class ConnectionsSection(_Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -17,8 +18,10 @@ from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
 from gridpost.core.message_path import OLD_NETWORK
 from gridpost.core.ports import Clock, KeyCabinet, Store
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.endpoint.amqp_channel import AmqpChannel
+from gridpost.services.endpoint.archive import MessageArchive
 from gridpost.services.endpoint.arrival import Arrival
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.direct import DirectDoor
@@ -86,6 +89,7 @@ class EndpointCore:
         self.handover = Handover(context)
         self.enquiry = Enquiry(context)
         self.evidence = Evidence(context, self._roots)
+        self.archive = MessageArchive(context, self.evidence, configuration.home / "archive")
         self.events = Events(context.signals)
         peers = Peers(clock, client.directory, client.roots)
         connections = configuration.connections
@@ -119,6 +123,8 @@ class EndpointCore:
             keys.certificates,
             configuration.upkeep_settings(),
         )
+        if self.old is not None:
+            self.upkeep.other_certificates = self.old.certificates
         self.users = Users(configuration.users_of(), configuration.bindings_of())
         self.amqp = (
             None
@@ -253,6 +259,16 @@ class EndpointCore:
                 "push_reason": pushed.reason,
             },
         }
+
+    async def archive_now(self, form: dict[str, Any]) -> dict[str, Any]:
+        """Cl. 3.14.1 of MADES 1.1, for whoever may act on the operations listener."""
+        try:
+            age = timedelta(seconds=float(form.get("older_than_seconds") or 0))
+        except (TypeError, ValueError, OverflowError):
+            raise Refusal(Rule.USAGE, "'older_than_seconds' is no number of seconds") from None
+        by = f"operator:{str(form.get('by') or 'unknown')[:100]}"
+        done = await self.archive.run(self.context.clock.now() - age, by)
+        return {"files": list(done.files), "messages": done.messages}
 
     async def measure(self) -> None:
         """Brings figures that describe a state up to date."""

@@ -14,13 +14,15 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from gridpost.assembly.after_restore import say_restored
+from gridpost.assembly.after_restore import say_restored, telling_more
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
 from gridpost.assembly.node_console import ServedNode, node_console
+from gridpost.assembly.node_keys import KeyUpkeep
+from gridpost.assembly.node_watching import node_watching
 from gridpost.assembly.spool import spooling
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import component_code
@@ -61,6 +63,7 @@ class RunningNode:
     administration: NodeAdministration
     store: SqliteNodeStore
     api: NodeSoapApi
+    keys: KeyUpkeep
     console_port: int | None = None
 
 
@@ -94,10 +97,11 @@ async def running_node(
         await stack.enter_async_context(exporting(configuration.journal, file, registry))
         await _say_version(store, mversion)
         authority = Authority(keys.issuers(), configuration.directory.certificate_validity)
-        await keys.renew_own(authority, clock.now(), configuration.directory.renewal)
-        credentials = keys.credentials(clock.now)
         directory = NodeDirectory(store, clock, settings)
-        await directory.load(keys.own)
+        await directory.load()
+        key_upkeep = KeyUpkeep(keys, authority, directory, clock, configuration.directory.renewal)
+        await key_upkeep.look()
+        credentials = keys.credentials(clock.now)
         authentication = Authentication(directory, clock)
         operations = NodeOperations(
             clock, directory, authentication, Messaging(store, clock, directory)
@@ -129,11 +133,14 @@ async def running_node(
                 clock=clock.now,
             )
         )
+        watch = await stack.enter_async_context(
+            node_watching(configuration, store, clock, keys, directory, synchroniser, upkeep)
+        )
         measure = _figures(store, api, registry)
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    administration.health,
+                    telling_more(administration.health, configuration.home / "store", watch.health),
                     registry,
                     measure,
                     administration.views(),
@@ -154,18 +161,21 @@ async def running_node(
                 file,
             )
         )
-        for work in (synchroniser.run(), upkeep.run()):
+        for work in (synchroniser.run(), upkeep.run(), key_upkeep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         if file is not None:
             watched = file
 
             async def reload() -> None:
-                """Cl. 3.15.1: ports, folders and keys need a restart, everything else does not."""
-                changed = read_node_configuration(watched).settings(mversion)
+                """Cl. 3.15.1: ports, folders and alerts need a restart, everything else does not."""
+                read = read_node_configuration(watched)
+                changed = read.settings(mversion)
                 if changed.code != settings.code:
                     raise Refusal(Rule.USAGE, f"this node is {settings.code}, and remains so")
+                read.trusted_roots()  # refuses what cannot be read
                 directory.settings = upkeep.settings = api.settings = changed
-                await directory.say_own(keys.own)
+                authority.validity = read.directory.certificate_validity
+                await key_upkeep.configure(read, read.directory.renewal)
 
             watching = asyncio.create_task(watch_file(watched, reload))
             stack.push_async_callback(_ended, watching)
@@ -185,6 +195,7 @@ async def running_node(
             administration,
             store,
             api,
+            key_upkeep,
             console_port,
         )
         log.info("stopping")

@@ -9,12 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from gridpost.assembly.configuration import (
-    Configuration,
-    Period,
-    Port,
-    read_configuration,
-)
+from gridpost.assembly.configuration import Period, Port, read_configuration
 from gridpost.assembly.console_configuration import ConsoleSection, console_in
 from gridpost.assembly.directory_configuration import (
     Code,
@@ -25,6 +20,7 @@ from gridpost.assembly.directory_configuration import (
     read_certificates,
 )
 from gridpost.assembly.journal_configuration import ExportSection
+from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.component import Contact
 from gridpost.core.node import NODE_MVERSION, Priorities, PurgeStrategy, Purging
 from gridpost.services.node.settings import NodeSettings
@@ -76,6 +72,10 @@ class MessagesSection(_Section):
     upkeep_cycle: Period = timedelta(seconds=30)
 
 
+class NodeJournalSection(ExportSection):
+    retention: Period = timedelta(days=365)
+
+
 class NodeOperationsSection(_Section):
     host: str = "127.0.0.1"
     port: Port = 8451
@@ -87,7 +87,7 @@ class NodeOperationsSection(_Section):
         return self
 
 
-class NodeConfiguration(Configuration):
+class NodeConfiguration(WatchedConfiguration):
     """`gridpost node run --config FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="GRIDPOST_NODE_")
@@ -104,7 +104,7 @@ class NodeConfiguration(Configuration):
     messages: MessagesSection = MessagesSection()
     operations: NodeOperationsSection = NodeOperationsSection()
     keys: KeysSection = KeysSection()
-    journal: ExportSection = ExportSection()
+    journal: NodeJournalSection = NodeJournalSection()
     console: ConsoleSection | None = None
 
     def passphrase(self) -> bytes | None:
@@ -132,6 +132,7 @@ class NodeConfiguration(Configuration):
             purging=Purging(messages.default_purge, messages.purge),
             purge_after=messages.purge_after,
             upkeep_cycle=messages.upkeep_cycle,
+            journal_retention=self.journal.retention,
         )
 
 
@@ -144,5 +145,6 @@ def read_node_configuration(file: Path) -> NodeConfiguration:
             "home": folder / configuration.home,
             "roots": tuple(folder / root for root in configuration.roots),
             "console": console_in(folder, configuration.console),
+            **watched_in(folder, configuration),
         }
     )

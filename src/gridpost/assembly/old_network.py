@@ -35,4 +35,5 @@ def old_network(
         keys.roots,
         keys.refresh,
         https.close,
+        keys.certificates,
     )

@@ -48,6 +48,14 @@ def bearer(home: Path) -> dict[str, str]:
     return {"authorization": f"Bearer {read_token(home)}"}
 
 
+async def nobody(authorization: str) -> str:
+    raise Refusal(
+        Rule.ACCESS_DENIED,
+        "this needs the token of the service",
+        f"run the command as the user of the service, who can read {FILE} in its home",
+    )
+
+
 def admitting(token: str, others: Admit) -> Admit:
     """Empty for the token of the home; otherwise the name that `others` know the token by."""
 

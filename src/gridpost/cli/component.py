@@ -51,7 +51,14 @@ def say_enrolled(result: dict[str, Any], as_json: bool) -> None:
 
 
 def ask(
-    listener: Listener, component: str, path: str, method: str = "GET", body: object = None
+    listener: Listener,
+    component: str,
+    path: str,
+    method: str = "GET",
+    body: object = None,
+    *,
+    headers: dict[str, str] | None = None,
+    seconds: float = 30,
 ) -> Any:
     """What the running component answers."""
     import httpx
@@ -60,9 +67,9 @@ def ask(
 
     url = f"http://{listener.host}:{listener.port}{path}"
     try:
-        with httpx.Client(timeout=30, trust_env=False) as client:
-            response = client.request(method, url, json=body)
-            if response.status_code == httpx.codes.CONFLICT:
+        with httpx.Client(timeout=seconds, trust_env=False) as client:
+            response = client.request(method, url, json=body, headers=headers)
+            if response.status_code in (httpx.codes.CONFLICT, httpx.codes.UNAUTHORIZED):
                 told = response.json()["refused"]
                 raise Refusal(Rule[told["rule"]], told["message"], f"id {told['id']} in its log")
             return response.raise_for_status().json()

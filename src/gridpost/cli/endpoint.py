@@ -1,8 +1,8 @@
 """`gridpost endpoint`: register, run and look at an endpoint.
 
 `register`, `renew` and `certificates` work on the endpoint's own folder, while it does not run;
-`connections` asks the running endpoint through its operations listener; what operators do to messages
-goes through its JSON API, as a user with that right.
+`connections` and `archive` ask the running endpoint through its operations listener; what operators do to
+messages goes through its JSON API, as a user with that right.
 """
 
 from __future__ import annotations
@@ -95,6 +95,35 @@ def connections(config: Config, as_json: component.Json = False) -> None:
     rows = component.ask(listener, "endpoint", "/connections")
     columns = ["peer", "connected", "listening", "under_way", "reason"]
     show({"connections": rows}, columns, rows, as_json)
+
+
+@app.command()
+def archive(
+    config: Config,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="How long they must have been final, e.g. 90d.")
+    ],
+    as_json: component.Json = False,
+) -> None:
+    """Write finished messages with their proofs into files, and remove them from the message box.
+
+    It asks the running endpoint, as the user that it runs as.
+    """
+    from getpass import getuser
+
+    from gridpost.assembly.configuration import duration
+    from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+    from gridpost.assembly.operations_token import bearer
+
+    age = duration(older_than)
+    configuration = read_endpoint_configuration(config)
+    form = {"older_than_seconds": age.total_seconds(), "by": getuser()}
+    done = component.ask(
+        configuration.operations, "endpoint", "/archive", "POST", form,
+        headers=bearer(configuration.home), seconds=3600,
+    )  # fmt: skip
+    text = f"{done['messages']} messages archived"
+    say(done, "\n".join([text, *done["files"]]), as_json)
 
 
 @app.command()

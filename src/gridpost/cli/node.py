@@ -202,12 +202,13 @@ def archive(
     by: By = "",
     as_json: Json = False,
 ) -> None:
-    """Write messages in a final state into a file, and delete what was written."""
+    """Write messages in a final state into files, and delete what was written."""
     from gridpost.assembly.configuration import duration
 
     seconds = duration(older_than).total_seconds()
     result = _ask(config, "/archive", {"older_than_seconds": seconds} | _by(by))
-    say(result, f"{result['messages']} messages archived. {result['file']}", as_json)
+    text = f"{result['messages']} messages archived."
+    say(result, "\n".join([text, *result["files"]]), as_json)
 
 
 # ---------------------------------------------------------------- keys and papers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -89,17 +89,27 @@ class Endpoint:
     def confirm(self, message_id: str) -> None:
         self._ask(requests.confirm(message_id))
 
-    def process(self, message_type: str, take: Callable[[Received], None]) -> int:
+    def process(
+        self,
+        message_type: str,
+        take: Callable[[Received], None],
+        *,
+        processed: Container[str] = (),
+    ) -> int:
         """Hand every waiting document to `take`, and confirm each when that has returned.
 
         503 cl. 11.1.4: a document that can never be processed is confirmed as well, or it would
         come again for ever; `take` raises BadDocument for it, which is logged. Anything else that
         it raises leaves the document where it is. How many were confirmed.
+
+        After a failure a document may come again (MADES 1.1 cl. 5.2.2.2): one whose ID is in
+        `processed`, where the application remembers what it has done, is confirmed and not taken.
         """
         count = 0
         while (found := self.receive(message_type)) is not None:
             try:
-                take(found)
+                if found.message.message_id not in processed:
+                    take(found)
             except BadDocument as error:
                 log.error(
                     "message %s is confirmed unprocessed: %s", found.message.message_id, error

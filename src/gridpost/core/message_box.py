@@ -10,6 +10,7 @@ from gridpost.core.delivery import Delivery, Side, State, Status
 from gridpost.core.identifiers import ComponentCode, MessageId
 from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_path import Route
+from gridpost.core.node import PurgeStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,13 @@ class Retention:
     received_metadata: timedelta = timedelta(days=30)
     received_content: timedelta = timedelta(days=7)
     received_ids: timedelta = timedelta(days=60)
+    by_type: Mapping[str, PurgeStrategy] = field(default_factory=dict)
+    """MADES 1.1 cl. 3.6: message-types of which less goes, or nothing; of all others everything."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < timedelta(0):
+            kept_for = getattr(self, name)
+            if isinstance(kept_for, timedelta) and kept_for < timedelta(0):
                 raise ValueError(f"retention {name} must not be negative")
         if self.received_ids < self.received_metadata:
             raise ValueError("identifiers must be kept at least as long as metadata")
@@ -153,6 +157,17 @@ class Retention:
 
     def content(self, side: Side) -> timedelta:
         return self.sent_content if side is Side.SENT else self.received_content
+
+    @property
+    def content_stays(self) -> tuple[str, ...]:
+        return self._types(PurgeStrategy.NEVER)
+
+    @property
+    def metadata_stays(self) -> tuple[str, ...]:
+        return self._types(PurgeStrategy.NEVER, PurgeStrategy.CONTENT)
+
+    def _types(self, *strategies: PurgeStrategy) -> tuple[str, ...]:
+        return tuple(sorted(t for t, s in self.by_type.items() if s in strategies))
 
 
 @dataclass(frozen=True, slots=True)

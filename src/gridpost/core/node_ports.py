@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from gridpost.core.journal import Identity, JournalRow, Recorded
@@ -27,6 +27,10 @@ class NodeJournal(Protocol):
     def read(self, after: int, limit: int) -> Sequence[Recorded]: ...
 
     def listed(self, after: int, limit: int) -> Sequence[Recorded]: ...
+
+    def prune(self, now: datetime, retention: timedelta, *, limit: int = ...) -> int:
+        """How many of the oldest rows went."""
+        ...
 
 
 class NodeUnit(Protocol):
@@ -62,7 +66,7 @@ class NodeUnit(Protocol):
         ...
 
     def final(
-        self, before: datetime, limit: int
+        self, before: datetime, limit: int, max_bytes: int
     ) -> list[tuple[BoxEntry, Metadata, bytes | None]]: ...
 
     def delete(self, message_ids: Collection[str]) -> int: ...
@@ -70,6 +74,10 @@ class NodeUnit(Protocol):
     def counts(self) -> Mapping[LocalState, int]: ...
 
     def entries(self, after: int, limit: int) -> list[BoxEntry]: ...
+
+    def waiting(self) -> Mapping[str, tuple[int, datetime]]:
+        """Of each endpoint that something waits for: how much, and since when."""
+        ...
 
     # -- the directory
     def components(self) -> list[NodeComponent]: ...

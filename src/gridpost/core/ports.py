@@ -235,6 +235,14 @@ class MessageBox(Protocol):
         """
         ...
 
+    def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
+        """What retention could remove and was final by then, each side from the oldest on."""
+        ...
+
+    def discard(self, side: Side, message_ids: Sequence[str]) -> int:
+        """Remove such messages whatever retention says; the IDs of received ones are remembered."""
+        ...
+
 
 class Journal(Protocol):
     """The journal of one component instance, inside a transaction."""

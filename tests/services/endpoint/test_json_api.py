@@ -395,3 +395,44 @@ async def test_our_client_confirms_a_poisonous_document_and_goes_on(
         assert await process() == 1
     assert taken == [b"1", b"2", b"2"]
     assert f"message {sent[1]} is confirmed unprocessed: not a schedule" in caplog.text
+
+
+@pytest.mark.req("m11-5.2.2.2-b", component="system")
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_our_client_does_not_process_twice_what_comes_again(
+    apis: tuple[Api, Api], blocking: bool
+) -> None:
+    sender, recipient = apis
+    sent = [await sender.endpoint.send("E2", text, "A01") for text in (b"1", b"2")]
+    await sender.world.carry()
+    taken: list[bytes | None] = []
+    processed: set[str] = set()
+
+    def take(found: Received) -> None:
+        taken.append(found.content)
+        processed.add(found.message.message_id)
+        if len(taken) == 1:
+            raise ConnectionError("the confirmation of the first one never arrives")
+
+    async def take_later(found: Received) -> None:
+        take(found)
+
+    async with serve_loopback(recipient.app, "127.0.0.1", 0) as port:
+        url = f"http://127.0.0.1:{port}"
+
+        def work() -> int:
+            with Endpoint(url, user="app", password="secret") as endpoint:
+                return endpoint.process("A01", take, processed=processed)
+
+        async def process() -> int:
+            if blocking:
+                return await asyncio.to_thread(work)
+            async with AsyncEndpoint(url, user="app", password="secret") as endpoint:
+                return await endpoint.process("A01", take_later, processed=processed)
+
+        with pytest.raises(ConnectionError):
+            await process()
+        # Both are confirmed, and the first is known by its ID.
+        assert await process() == 2
+    assert taken == [b"1", b"2"]
+    assert processed == set(sent)

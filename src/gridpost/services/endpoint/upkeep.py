@@ -43,6 +43,8 @@ class Upkeep:
         self._certificates = certificates
         self.settings = settings or UpkeepSettings()
         self.on_expired: Callable[[int], None] = lambda messages: None
+        self.other_certificates: Callable[[], Sequence[Certificate]] = tuple
+        """Those of another network, which are renewed on their own."""
 
     async def watch_expiry(self) -> None:
         """Until cancelled."""
@@ -83,6 +85,9 @@ class Upkeep:
 
     def ending(self) -> list[Certificate]:
         """Of our own certificates, those that end soon and have no successor."""
-        return expiring(
-            self._certificates(), self._context.clock.now(), self.settings.expiry_warning
-        )
+        now, warning = self._context.clock.now(), self.settings.expiry_warning
+        return [
+            certificate
+            for held in (self._certificates(), self.other_certificates())
+            for certificate in expiring(held, now, warning)
+        ]

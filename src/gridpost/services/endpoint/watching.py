@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gridpost.core.alerts import AlertKind, Condition
 from gridpost.core.delivery import FINAL_STATES, Side, Status
 from gridpost.core.message_box import Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.services.endpoint.context import EndpointContext
+from gridpost.services.endpoint.old_network.network import NOT_ASKED, OldNetwork
 from gridpost.services.operations.alerting import Observer
 
 _LOOKED_AT = 200
@@ -53,6 +54,23 @@ def waiting(context: EndpointContext, limit: timedelta) -> Observer:
                     Condition(AlertKind.MESSAGE_WAITING, f"{partner} {status.value}", text)
                 )
         return found
+
+    return observe
+
+
+def home_node(old: OldNetwork, since: datetime, limit: timedelta) -> Observer:
+    """MADES 1.1: without its home node an endpoint gets nothing, and learns nothing of others."""
+
+    async def observe() -> Sequence[Condition]:
+        last, node = old.answered_at or since, old.settings.node
+        silent = old.problem not in ("", NOT_ASKED)
+        if not silent or old.context.clock.now() - last <= limit:
+            return []
+        text = (
+            f"the home node {node} has not answered since {last:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{old.problem}"
+        )
+        return [Condition(AlertKind.NO_SYNCHRONISATION, node, text)]
 
     return observe
 

@@ -152,14 +152,18 @@ class NodeAdministration:
         return {"expired": [entry.message_id for entry in await self._upkeep.expire()]}
 
     async def _purge(self, form: dict[str, Any]) -> dict[str, Any]:
-        return {"purged": await self._upkeep.purge()}
+        return {"purged": await self._upkeep.purge(), "journal": await self._upkeep.prune()}
 
     async def _archive_now(self, form: dict[str, Any]) -> dict[str, Any]:
         before = self._clock.now() - timedelta(seconds=float(form.get("older_than_seconds") or 0))
-        file, count = await self._archive.run(before)
+        files, count = await self._archive.run(before)
         row = AdministrationRow(self._clock.now(), _actor(form), "archive", after=str(count))
         await self._store.run(lambda unit: unit.journal.append(row))
-        return {"file": str(file) if file else "", "messages": count}
+        return {
+            "file": str(files[-1]) if files else "",
+            "files": [str(file) for file in files],
+            "messages": count,
+        }
 
     async def _certificates(self, code: str, form: dict[str, Any]) -> list[Certificate]:
         """A public key is certified by the INTEGRATED CA; a certificate comes from an EXTERNAL one."""

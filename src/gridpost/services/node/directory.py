@@ -54,13 +54,12 @@ class NodeDirectory:
         """Cl. 3.15.2: the reference data of this node, itself included."""
         return [c for c in self._components.values() if c.routing.node == self.settings.code]
 
-    async def load(self, certificates: Iterable[Certificate]) -> None:
-        """At the start: what the store has, and our own entry as it is now."""
+    async def load(self) -> None:
+        """At the start: what the store has. `say_own` belongs to it."""
         components, self.dversion = await self._store.read(
             lambda unit: (unit.components(), unit.dversion())
         )
         self._components = {c.code: c for c in components}
-        await self.say_own(certificates)
 
     async def say_own(self, certificates: Iterable[Certificate]) -> None:
         """Our own entry, and where our endpoints are reached, as the settings have it now."""

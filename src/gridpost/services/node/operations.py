@@ -242,6 +242,12 @@ def _read_messages(found: list[etree._Element], envelope: Envelope) -> list[Uplo
         spooled = None if holder is None else envelope.document(holder)
         content = b"" if spooled is None else spooled.read()
         message_id = text(item, "messageID").strip()
+        missing = [n for n in ("expirationTime", "messageMversion") if not text(item, n).strip()]
+        if missing:
+            # Table 61 requires them, the description does not: such a message is taken.
+            log.warning(
+                "message without what Table 61 requires", message_id=message_id, missing=missing
+            )
         try:
             messages.append(Uploaded(message_id, message_form.decode(item), content))
         except Refusal as refusal:

@@ -30,3 +30,4 @@ class NodeSettings:
     purging: Purging = field(default_factory=Purging)
     purge_after: timedelta = timedelta(days=7)
     upkeep_cycle: timedelta = timedelta(seconds=30)
+    journal_retention: timedelta = timedelta(days=365)

@@ -105,7 +105,7 @@ class NodeSoapApi:
                 else MtomReader(mtom, large, limits, self._spool)
             )
         except Refusal as refusal:
-            await self._note("", refusal)
+            await self._note("", refusal, _peer(request))
             return PlainTextResponse(refusal.message + "\n", 415)
         operation: Operation | None = None
         try:
@@ -133,7 +133,7 @@ class NodeSoapApi:
         finally:
             reader.discard()
         name = operation.name if operation else _named(interfaces, reader.name)
-        await self._note(name, found)
+        await self._note(name, found, _peer(request))
         fault = _fault(found, name)
         return Response(
             render(media.version, fault).encode(),
@@ -141,20 +141,28 @@ class NodeSoapApi:
             media_type=media.version.content_type,
         )
 
-    async def _note(self, operation: str, refusal: Refusal) -> None:
+    async def _note(self, operation: str, refusal: Refusal, peer: str) -> None:
         """Every error id that a peer was told stands in log and journal."""
         self.counts[operation or "unknown", refusal.code.value] += 1
         log.warning(
             "request refused", operation=operation, refusal=refusal.id, rule=refusal.rule.name,
-            reason=refusal.message, details=refusal.details,
+            reason=refusal.message, details=refusal.details, peer=peer,
         )  # fmt: skip
         row = refusal_row(
-            refusal, self._clock.now(), security=refusal.code is Code.AUTHENTICATION_ERROR
+            refusal,
+            self._clock.now(),
+            peer=peer,
+            security=refusal.code is Code.AUTHENTICATION_ERROR,
         )
         try:
             await self._store.run(lambda unit: unit.journal.append(row))
         except Refusal as failed:
             log.error("refusal not journalled", refusal=refusal.id, reason=failed.message)
+
+
+def _peer(request: Request) -> str:
+    """Where it came from: whoever was refused may not be who it says it is."""
+    return "" if request.client is None else request.client.host
 
 
 def _choose(

@@ -1,9 +1,9 @@
-"""What a node does by itself: expiry (MADES 1.1 cl. 3.11.3) and purge (3.6)."""
+"""What a node does by itself: expiry (MADES 1.1 cl. 3.11.3), purge (3.6), and old rows of its journal."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -25,12 +25,14 @@ class NodeUpkeep:
         self._store = store
         self._clock = clock
         self.settings = settings
+        self.on_expired: Callable[[int], None] = lambda messages: None
 
     async def run(self) -> None:
         while True:
             try:
                 await self.expire()
                 await self.purge()
+                await self.prune()
             except Refusal as refusal:
                 log.error("upkeep failed", refusal=refusal.id, reason=refusal.message)
             await asyncio.sleep(self.settings.upkeep_cycle.total_seconds())
@@ -54,6 +56,7 @@ class NodeUpkeep:
         while True:
             entries = await self._store.run(work)
             expired += entries
+            self.on_expired(len(entries))
             for entry in entries:
                 log.warning(
                     "message expired", message_id=entry.message_id, sender=entry.sender,
@@ -74,6 +77,17 @@ class NodeUpkeep:
             if purging.default is strategy:
                 done += await self._purge(strategy, named, True)
         return done
+
+    async def prune(self) -> int:
+        """Cl. 3.15.1: rows of the journal that are older than its retention; how many went?"""
+        now, retention, total = self._clock.now(), self.settings.journal_retention, 0
+        while True:
+            gone = await self._store.run(
+                lambda unit: unit.journal.prune(now, retention, limit=_AT_ONCE)
+            )
+            total += gone
+            if gone < _AT_ONCE:
+                return total
 
     async def _purge(self, strategy: PurgeStrategy, types: Iterable[str], but: bool) -> int:
         before = self._clock.now() - self.settings.purge_after

@@ -32,7 +32,7 @@ from gridpost.core.message_box import (
 from gridpost.core.message_path import Route
 from gridpost.core.ports import ANSWER_BYTES
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.memory.retention import purge
+from gridpost.stores.memory.retention import discard, finished, purge
 from gridpost.stores.memory.state import Message, Transfer
 from gridpost.stores.memory.state import State as Tables
 
@@ -278,6 +278,12 @@ class MemoryBox:
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
         return purge(self._tables, retention, now, limit)
+
+    def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
+        return finished(self._tables, before, limit)
+
+    def discard(self, side: Side, message_ids: Sequence[str]) -> int:
+        return discard(self._tables, side, message_ids)
 
     def _message(self, side: Side, message_id: str) -> Message | None:
         number = self._tables.numbers.get((side, message_id), 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from gridpost.core.delivery import Side
-from gridpost.core.message_box import Purged, Retention
+from gridpost.core.message_box import BoxEntry, Purged, Retention
 from gridpost.stores.memory.state import Key, Remnant, State
 
 
@@ -29,7 +29,9 @@ def purge(tables: State, retention: Retention, now: datetime, limit: int) -> Pur
             due = (
                 number
                 for number in _due(table.items(), side, retention.content(side), now)
-                if number in tables.contents and number not in needed
+                if number in tables.contents
+                and number not in needed
+                and not _is_one_of(tables, number, retention.content_stays)
             )
             for number in _first(due, limit - contents):
                 del tables.contents[number]
@@ -38,7 +40,7 @@ def purge(tables: State, retention: Retention, now: datetime, limit: int) -> Pur
         due = (
             number
             for number in _due(tables.messages.items(), side, retention.metadata(side), now)
-            if number not in needed
+            if number not in needed and not _is_one_of(tables, number, retention.metadata_stays)
         )
         for number in _first(due, limit - entries):
             _forget_metadata(tables, number)
@@ -58,6 +60,40 @@ def purge(tables: State, retention: Retention, now: datetime, limit: int) -> Pur
     for number in identifiers:
         _forget(tables, number)
     return Purged(contents, entries, len(identifiers))
+
+
+def finished(tables: State, before: datetime, limit: int) -> list[BoxEntry]:
+    needed = {transfer.message for transfer in tables.transfers.values()}
+    due = (
+        number
+        for side in Side
+        for number in _due(tables.messages.items(), side, timedelta(0), before)
+        if number not in needed
+    )
+    return [tables.messages[number].entry for number in _first(due, limit)]
+
+
+def discard(tables: State, side: Side, message_ids: Sequence[str]) -> int:
+    needed = {transfer.message for transfer in tables.transfers.values()}
+    numbers = [tables.numbers.get((side, message_id), 0) for message_id in message_ids]
+    gone = [
+        number
+        for number in numbers
+        if number in tables.messages
+        and number not in needed
+        and tables.messages[number].final_at is not None
+    ]
+    for number in gone:
+        tables.contents.pop(number, None)
+        _forget_metadata(tables, number)
+        if side is Side.SENT:
+            _forget(tables, number)
+    return len(gone)
+
+
+def _is_one_of(tables: State, number: int, types: Sequence[str]) -> bool:
+    message = tables.messages.get(number)
+    return message is not None and message.entry.metadata.message_type in types
 
 
 def _due(

@@ -37,7 +37,7 @@ from gridpost.stores.box_rows import (
 from gridpost.stores.postgres import evidence
 from gridpost.stores.postgres import outgoing as transfers
 from gridpost.stores.postgres.news import News, Topic
-from gridpost.stores.postgres.retention import purge
+from gridpost.stores.postgres.retention import FINISHED, discard, purge
 from gridpost.stores.postgres.search import PostgresSearch
 from gridpost.stores.postgres.text import storable, told
 from gridpost.stores.postgres.transaction import Transaction
@@ -344,6 +344,18 @@ class PostgresBox:
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
         return purge(self._connection, retention, now, limit)
+
+    def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
+        found: list[BoxEntry] = []
+        for side in Side:
+            values = (side.value, to_microseconds(before), limit - len(found))
+            for (message_id,) in self._connection.execute(FINISHED, values).fetchall():
+                entry = self._entry(_FIND, (message_id, side.value))
+                found += [] if entry is None else [entry]
+        return found
+
+    def discard(self, side: Side, message_ids: Sequence[str]) -> int:
+        return discard(self._connection, side, message_ids)
 
     def _keep(self, number: int, content: Content) -> None:
         if not isinstance(content, Staged):

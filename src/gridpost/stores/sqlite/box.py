@@ -38,7 +38,7 @@ from gridpost.stores.box_rows import (
 from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
-from gridpost.stores.sqlite.retention import purge
+from gridpost.stores.sqlite.retention import FINISHED, discard, purge
 from gridpost.stores.sqlite.search import SqliteSearch
 from gridpost.stores.sqlite.statements import insert_rows, select_each
 from gridpost.stores.values import from_microseconds, to_microseconds
@@ -301,6 +301,19 @@ class SqliteBox:
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
         self._put.clear()
         return purge(self._connection, self._files, retention, now, limit)
+
+    def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
+        found: list[BoxEntry] = []
+        for side in Side:
+            values = (side.value, to_microseconds(before), limit - len(found))
+            for (message_id,) in self._connection.execute(FINISHED, values).fetchall():
+                entry = self.find(side, message_id)
+                found += [] if entry is None else [entry]
+        return found
+
+    def discard(self, side: Side, message_ids: Sequence[str]) -> int:
+        self._put.clear()
+        return discard(self._connection, self._files, side, message_ids)
 
     def _refuse_used_conversations(self, rows: Iterable[BoxRow]) -> None:
         """Before anything is written: a caller may go on after the refusal."""

@@ -47,6 +47,10 @@ _WAITING = """
     SELECT business_type, count(*) FROM message
     WHERE receiver = ? AND state = 'ACCEPTED' GROUP BY business_type
 """
+_WAITING_FOR = """
+    SELECT receiver, count(*), min(transferred_at) FROM message
+    WHERE state = 'ACCEPTED' GROUP BY receiver
+"""
 _EXPIRED = f"""
     SELECT {_COLUMNS} FROM message
     WHERE state IN ('VERIFYING', 'ACCEPTED', 'DELIVERING') AND expires_at <= ?
@@ -165,22 +169,25 @@ class SqliteNodeUnit:
             )
         return len(rows)
 
-    def final(self, before: datetime, limit: int) -> list[tuple[BoxEntry, Metadata, bytes | None]]:
+    def final(
+        self, before: datetime, limit: int, max_bytes: int
+    ) -> list[tuple[BoxEntry, Metadata, bytes | None]]:
         rows = self._connection.execute(
             f"SELECT {_COLUMNS}, metadata, body, file FROM message "
             f"WHERE {_FINAL} AND changed_at < ? ORDER BY number LIMIT ?",
             (to_microseconds(before), limit),
-        ).fetchall()
-        return [
-            (
-                _entry(row[:10]),
-                read_metadata(row[10]),
-                None
-                if row[11] is None and row[12] is None
-                else self._files.load(Kept(row[11], row[12], row[7])),
-            )
-            for row in rows
-        ]
+        )
+        found: list[tuple[BoxEntry, Metadata, bytes | None]] = []
+        loaded = 0
+        for row in rows:
+            entry, body, file = _entry(row[:10]), row[11], row[12]
+            gone = body is None and file is None
+            loaded += 0 if gone else entry.size
+            if found and loaded > max_bytes:
+                break
+            content = None if gone else self._files.load(Kept(body, file, entry.size))
+            found.append((entry, read_metadata(row[10]), content))
+        return found
 
     def delete(self, message_ids: Collection[str]) -> int:
         deleted = 0
@@ -203,6 +210,10 @@ class SqliteNodeUnit:
             (after, limit),
         )
         return [_entry(row) for row in rows]
+
+    def waiting(self) -> Mapping[str, tuple[int, datetime]]:
+        rows = self._connection.execute(_WAITING_FOR).fetchall()
+        return {receiver: (count, from_microseconds(at)) for receiver, count, at in rows}
 
     # ------------------------------------------------------------ the directory
 

@@ -28,7 +28,7 @@ def encode(metadata: Metadata) -> tuple[str, str]:
         "</content>"
         f"{optional('extension', metadata.extension)}"
         f"{element('generated', metadata.generated.text)}"
-        f"{'' if expiration is None else element('expirationTime', str(expiration.milliseconds))}"
+        f"{_NO_EXPIRATION if expiration is None else _expiration(expiration)}"
         f"{element('senderCode', metadata.sender_code)}"
         f"{element('senderDescription', metadata.sender_description)}"
         f"{element('internalType', metadata.internal_type)}"
@@ -39,6 +39,17 @@ def encode(metadata: Metadata) -> tuple[str, str]:
         f"<messageMversion>{metadata.message_mversion:d}</messageMversion></messages>"
     )
     return before, after
+
+
+# Table 61 requires it and the description does not (REPAIRS, tables vs WSDL): it is always there, and
+# says that a sender gave none. Nothing is made up: acknowledgements repeat what it says.
+_NO_EXPIRATION = (
+    '<expirationTime xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:nil="true"/>'
+)
+
+
+def _expiration(at: Instant) -> str:
+    return element("expirationTime", str(at.milliseconds))
 
 
 def decode(found: etree._Element) -> Metadata:

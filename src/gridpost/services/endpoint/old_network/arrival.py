@@ -82,6 +82,13 @@ class OldArrival(Arrival):
 
     async def _open(self, sealed: SealedMessage, now: datetime) -> Opened:
         opened = await super()._open(sealed, now)
+        size, limit = len(opened.message.content), self._context.settings.max_content
+        if size > limit:
+            # Cl. 3.5.5: the target of a transfer checks that it can keep what comes.
+            raise Refusal(
+                Rule.CONTENT_TOO_LARGE,
+                f"the document has {size} bytes; this endpoint accepts {limit}",
+            )
         # What cannot be unpacked is no document: its sender learns it now, not an application later.
         self._document(opened.message)
         return opened

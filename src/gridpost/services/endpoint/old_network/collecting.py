@@ -11,7 +11,7 @@ from gridpost.core.journal import refusal_row
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.node_session import Downloaded
 from gridpost.services.endpoint.old_network.arrival import OldArrival
-from gridpost.services.endpoint.old_network.network import OldNetwork
+from gridpost.services.endpoint.old_network.network import NOT_ASKED, OldNetwork
 from gridpost.services.endpoint.transfer import BackOff
 
 log = structlog.get_logger(__name__)
@@ -33,6 +33,14 @@ class Collecting:
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            # Another process of this endpoint may go on.
+            self._network.problem = NOT_ASKED
+            raise
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             self._wake.clear()
@@ -64,6 +72,7 @@ class Collecting:
         network = self._network
         await network.refresh_keys()
         downloaded = await network.home.collect()
+        network.answered_at = network.context.clock.now()
         if network.problem:
             log.info("home node answers", node=network.settings.node)
             network.problem = ""

@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 _MEET_PAUSE = timedelta(minutes=1)
 
+NOT_ASKED = "not asked yet"
+"""The problem of a process that does not download: it is not its turn, or not yet."""
+
 
 async def _nothing() -> None:
     return None
@@ -59,6 +62,7 @@ class OldNetwork:
         roots: Callable[[], Sequence[bytes]] = tuple,
         refresh_keys: Callable[[], bool] = lambda: False,
         close: Callable[[], Awaitable[None]] = _nothing,
+        certificates: Callable[[], Sequence[Certificate]] = tuple,
     ) -> None:
         """`context` has the keys of this network; its directory is set to what the node says.
 
@@ -71,14 +75,17 @@ class OldNetwork:
         self.roots = roots
         self._refresh_keys = refresh_keys
         self.close = close
+        self.certificates = certificates
         self._sessions: dict[tuple[str, tuple[str, ...]], NodeSession] = {}
         self._meet_again: dict[str, datetime] = {}
         self.home = self._new_session(settings.node, settings.urls, home=True)
         self.directory = OldDirectory(context.code, settings.node, context.clock, lambda: self.home)
         context.directory = self.directory.copy
         self.uploading = Uploading(context, lambda: self.settings, self._session, self)
-        self.problem = "not asked yet"
+        self.problem = NOT_ASKED
         """Why the home node cannot be used; empty while it answers."""
+        self.answered_at: datetime | None = None
+        """When the home node last answered a download."""
         self.on_open: Callable[[], None] = lambda: None
         """The home node answers again: what was postponed may be tried at once."""
         self.rejected: Refusal | None = None
