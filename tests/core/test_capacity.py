@@ -85,6 +85,15 @@ def test_ace_shares_a_period_of_a_common_border_between_two_interconnectors():
     assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [500, 500]
 
 
+def test_ace_finds_the_quantity_that_fits_where_orders_narrow_each_other():
+    """Opposite ways in neighbouring units: each takes from the ramping of the other."""
+    first, second = (hour(number, unit=AT_CZ.unit) for number in (40, 41))
+    orders = [order(500, first, (CEPS, APG)), order(500, second, (APG, CEPS), part=1)]
+    assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [250, 250]
+    orders.append(order(700, second, (CEPS, APG), part=2))
+    assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [250, 250, 250]
+
+
 @pytest.mark.req("cmm-5.3.2-f")
 def test_aon_takes_all_or_nothing():
     made = book()
@@ -292,6 +301,7 @@ def requests(draw):
 @given(st.lists(requests(), min_size=1, max_size=12))
 def test_no_request_takes_more_than_was_available_when_it_began(sequence):
     made = book(*BORDERS)
+    everywhere = party(borders={border.name for border in BORDERS})
     for kind, orders in sequence:
         before = {
             (name, d, start): pool.available(d, start)
@@ -299,7 +309,7 @@ def test_no_request_takes_more_than_was_available_when_it_began(sequence):
             for d in (FORWARD, BACKWARD)
             for start in pool.offered[d]
         }
-        decision = decide(made, kind, orders, party(borders={b.name for b in BORDERS}), NOW)
+        decision = decide(made, kind, orders, everywhere, NOW)
         taken: dict = {}
         for grant in decision.grants:
             slot = (grant.place.pool, grant.place.direction, grant.order.period.start)
@@ -311,6 +321,12 @@ def test_no_request_takes_more_than_was_available_when_it_began(sequence):
         if kind is ACE and decision.grants:
             assert len(decision.grants) == len(orders)
             assert len({grant.quantity for grant in decision.grants}) == 1
+        if kind is ACE:
+            # One more for each would not have fitted, where that much was asked for.
+            [given] = {grant.quantity for grant in decision.grants} or {0}
+            if given < min(wanted.quantity for wanted in orders):
+                more = [replace(wanted, quantity=given + 1) for wanted in orders]
+                assert decide(made, AON, more, everywhere, NOW).grants == ()
         apply(made, decision.grants)
         for pool in made.pools.values():
             for d, sign in ((FORWARD, 1), (BACKWARD, -1)):
