@@ -17,6 +17,7 @@ from gridpost.core.capacity import (
     Offer,
     Status,
     check_offers,
+    in_units,
 )
 from gridpost.core.refusal import Refusal, Rule
 from support.capacity_market import (
@@ -233,6 +234,26 @@ def test_an_empty_group_means_the_default_one():
 def test_an_offer_that_fits_no_unit_is_refused(wrong):
     with pytest.raises(Refusal):
         check_offers(book(), [wrong])
+
+
+def test_an_offer_for_a_longer_period_counts_in_each_unit_of_it():
+    hourly = Offer(APG, CEPS, hour(10).start, 700, timedelta(hours=1))
+    quarters = in_units(market(), [hourly])
+    assert [(found.start, found.quantity) for found in quarters] == [
+        (hour(40 + number, unit=AT_CZ.unit).start, 700) for number in range(4)
+    ]
+    check_offers(book(), quarters)
+    same = [
+        Offer(EON, DK1, hour(10).start, 5, timedelta(hours=1)),
+        Offer(EON, DK1, hour(10).start, 5),
+    ]
+    assert in_units(market(), same) == same
+    unknown = [Offer(DK1, RTE, hour(10).start, 5, timedelta(hours=1))]
+    assert in_units(market(), unknown) == unknown
+    for shorter in (timedelta(minutes=30), timedelta(minutes=90)):
+        with pytest.raises(Refusal) as refused:
+            in_units(market(), [Offer(EON, DK1, hour(10).start, 5, shorter)])
+        assert "60 minutes" in refused.value.message
 
 
 def test_reference_data_that_contradicts_itself_is_refused():

@@ -229,6 +229,17 @@ async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(place, 
         await again.close()
 
 
+async def test_an_hour_of_a_document_is_offered_in_each_of_its_quarters(place):
+    ledger = open_ledger(place)
+    try:
+        await publish(ledger, [Offer(APG, CEPS, hour(12).start, 700, timedelta(hours=1))])
+        offered = {key[2]: row[0] for key, row in ledger.look(numbers).items() if key[1] == FORWARD}
+        quarters = [hour(48 + number, unit=AT_CZ.unit).start for number in range(4)]
+        assert offered == dict.fromkeys(quarters, 700)
+    finally:
+        await ledger.close()
+
+
 async def test_the_ledger_cannot_be_changed_afterwards(place):
     ledger = open_ledger(place)
     await publish(ledger)
