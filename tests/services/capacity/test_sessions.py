@@ -7,15 +7,20 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gridpost.wire.cmm import AtcDataNtf, AtcDataResp, LoginResp
-from support.capacity_market import DK1, EON, GROUP
+from gridpost.capacity import AsyncCapacityClient, LoggedIn
+from gridpost.services.capacity import topology
+from gridpost.services.capacity.post import Post
+from gridpost.wire.cmm import AtcDataNtf, AtcDataResp, ErrorResp, LoginResp
+from support.capacity_market import APG, CEPS, DK1, EON, GROUP
 from support.capacity_site import (
     BETA,
+    DAY,
     USERS,
     capacity_service,
     participant,
     periods,
     read,
+    wanted,
 )  # fmt: skip
 from support.waiting import eventually
 
@@ -46,9 +51,9 @@ async def gone(site, *queues):
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.req("cmm-3.2.1-a")
+@pytest.mark.req("cmm-3.2-c")
 async def test_whoever_let_its_queues_expire_logs_in_again(rabbit, tmp_path):
-    async with capacity_service(rabbit, tmp_path, queues={"expires": "2s"}) as site:
+    async with capacity_service(rabbit, tmp_path, queues={"expires": "6s"}) as site:
         await site.publish()
         async with participant(site, "u1") as u1:
             assert await u1.login() == LoginResp(True)
@@ -67,7 +72,6 @@ async def test_whoever_let_its_queues_expire_logs_in_again(rabbit, tmp_path):
             assert (await u1.ask(QUESTION)).success
 
 
-@pytest.mark.req("cmm-3.1.2.1-a", component="service")
 async def test_bindings_follow_a_changed_grant_though_another_user_is_away(rabbit, tmp_path):
     async with capacity_service(rabbit, tmp_path) as site, participant(site, "u1") as u1:
         async with participant(site, "u10") as u10:
@@ -84,7 +88,6 @@ async def test_bindings_follow_a_changed_grant_though_another_user_is_away(rabbi
         assert site.running.service.logged_in() == {"u1"}
 
 
-@pytest.mark.req("cmm-3.1.2.1-a", component="service")
 async def test_grants_that_changed_while_the_service_was_away_count_from_its_start(
     rabbit, tmp_path
 ):
@@ -118,3 +121,91 @@ async def test_grants_that_changed_while_the_service_was_away_count_from_its_sta
             beats = len(people["u10"].broadcasts)
             await eventually(lambda: len(people["u10"].broadcasts) > beats + 1, 60)
             assert people["u10"].of_kind(AtcDataNtf) == []
+
+
+async def test_a_start_broadcasts_every_open_day_before_it_takes_requests(
+    rabbit, tmp_path, monkeypatch
+):
+    host = rabbit.virtual_host()
+    async with capacity_service(rabbit, tmp_path, host) as site:
+        await site.publish()
+        await site.publish((APG, CEPS, 900), (CEPS, APG, 900), minutes=15)
+    order = []
+    publish, listen = Post._publish, topology.declare_requests
+
+    async def published(post, notice):
+        await publish(post, notice)
+        order.append((notice.border, notice.day, len(notice.values)))
+
+    async def listening(*arguments):
+        order.append("requests")
+        await listen(*arguments)
+
+    monkeypatch.setattr(Post, "_publish", published)
+    monkeypatch.setattr(topology, "declare_requests", listening)
+    async with capacity_service(rabbit, tmp_path, host):
+        pass
+    quarters = len(periods(minutes=15))
+    assert order == [
+        *[("DE-DK", DAY, len(periods()))] * 2, *[("AT-CZ", DAY, quarters)] * 2, "requests",
+    ]  # fmt: skip
+
+
+async def test_broadcasts_that_are_due_while_the_broker_is_away_are_counted_as_lost(
+    rabbit, tmp_path
+):
+    async with capacity_service(rabbit, tmp_path) as site:
+        service = site.running.service
+        figure = service.metrics.registry.get_sample_value
+        broadcasts, service.post._broadcasts = service.post._broadcasts, None
+        await site.publish()
+        await service.post.settled()
+        kind = {"kind": "AtcNotice"}
+        assert figure("gridpost_capacity_broadcasts_lost_total", kind) == 2
+        assert not figure("gridpost_capacity_broadcasts_total", kind)
+        service.post._broadcasts = broadcasts
+        await site.publish()
+        await service.post.settled()
+        assert figure("gridpost_capacity_broadcasts_total", kind) == 2
+        assert figure("gridpost_capacity_broadcasts_lost_total", kind) == 2
+
+
+async def test_limits_and_users_count_at_once_also_when_settings_of_queues_change(rabbit, tmp_path):
+    limits = {"message_bytes": 1000}
+    async with capacity_service(rabbit, tmp_path, limits=limits) as site:
+        await site.publish()
+        async with participant(site, "u1") as u1, participant(site, "u10") as u10:
+            await u1.login()
+            await u10.login()
+            padded = QUESTION + " " * 2000
+            assert isinstance(await u1.ask(padded), ErrorResp)
+            changed = rabbit.configuration(
+                tmp_path, site.virtual_host, limits={"message_bytes": 5000},
+                queues={"request_ttl": "11s", "message_ttl": "61s"},
+                users=granting(u10={"borders": ["AT-CZ"]}),
+            )  # fmt: skip
+            await site.running.reconfigure(changed)
+            assert (await u1.ask(padded)).success
+            assert await sources(site, "u10") == {"cmm.heartbeat", "cmm.atc.AT-CZ"}
+
+
+async def test_a_client_logs_in_again_after_the_settings_of_its_queue_have_changed(
+    rabbit, tmp_path
+):
+    host = rabbit.virtual_host()
+    async with capacity_service(rabbit, tmp_path, host) as site:
+        await site.publish()
+        client = AsyncCapacityClient(site.settings("u1"))
+        await client.open()
+    try:
+        async with capacity_service(rabbit, tmp_path, host, queues={"expires": "40s"}) as site:
+            client._events.clear()
+            # Its queue is not out of use for long enough to expire.
+            await client._keeper.connection.close()
+            await eventually(
+                lambda: any(isinstance(event, LoggedIn) for event in client._events), 60
+            )
+            await eventually(lambda: client.connected, 60)
+            assert (await client.allocate([wanted(1)])).confirmed == 1
+    finally:
+        await client.close()

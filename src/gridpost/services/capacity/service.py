@@ -65,12 +65,7 @@ class CapacityService:
         self._changed = asyncio.Event()
         self._announced_until: datetime | None = None
         self._announcing = asyncio.Lock()
-        self._limits = XmlLimits(
-            max_bytes=settings.max_bytes,
-            max_depth=8,
-            max_attributes=1_000_000,
-            max_attribute_length=16 * 1024,
-        )
+        self._limits = _limits(settings)
 
     async def open(self) -> None:
         await self._sessions.open()
@@ -284,6 +279,7 @@ class CapacityService:
     async def configure(self, settings: CapacitySettings) -> None:
         """New reference data and users: topology and bindings follow without a restart."""
         self.settings = self.post.settings = settings
+        self._limits = _limits(settings)
         self._rates.clear()
         connection = self.connection
         if connection is None:
@@ -291,7 +287,9 @@ class CapacityService:
         channel = await connection.channel()
         try:
             await topology.declare(channel, settings)
-            await topology.declare_requests(connection, channel, settings)
+            if self._requests is not None:
+                # The queue stays as it was declared; other arguments count from the next start.
+                await topology.bind_requests(channel, settings)
         finally:
             await channel.close()
         await self._sessions.follow_grants(connection)
@@ -334,3 +332,12 @@ class CapacityService:
             "users_logged_in": len(self._sessions.users),
             "at": datetime.now(UTC).isoformat(),
         }
+
+
+def _limits(settings: CapacitySettings) -> XmlLimits:
+    return XmlLimits(
+        max_bytes=settings.max_bytes,
+        max_depth=8,
+        max_attributes=1_000_000,
+        max_attribute_length=16 * 1024,
+    )

@@ -119,9 +119,9 @@ class Sessions:
             return LoginResp(False, refusal.message)
         now = service.clock.now()
         await service.ledger.run(lambda unit: unit.login(user, arguments, now))
+        await self._make_response_queue(connection, user)
         channel = await connection.channel()
         try:
-            await topology.declare_response(connection, channel, settings, user)
             await topology.declare_broadcast(connection, channel, settings, user, bindings)
         finally:
             await channel.close()
@@ -130,6 +130,26 @@ class Sessions:
         self._known_until(user)
         service.metrics.requests.labels("Login", "done").inc()
         return LoginResp(True)
+
+    async def _make_response_queue(self, connection: RabbitConnection, user: str) -> None:
+        """One with other settings goes first: it would refuse every Login for as long as it is used."""
+        settings = self._service.settings
+        for last in (False, True):
+            channel = await connection.channel()
+            try:
+                await topology.declare_response(connection, channel, settings, user)
+                return
+            except Refusal as refusal:
+                if last or refusal.rule is not Rule.AMQP091_FAILED:
+                    raise
+            finally:
+                await channel.close()
+            log.warning("a response queue with other settings is replaced", user=user)
+            channel = await connection.channel()
+            try:
+                await channel.delete_queue(settings.names.response_queue(user))
+            finally:
+                await channel.close()
 
     async def _follow(self, connection: RabbitConnection, channel: Channel, user: str) -> None:
         settings = self._service.settings

@@ -111,6 +111,11 @@ async def declare_requests(
     await channel.declare_queue(
         names.request_queue, durable=durable, auto_delete=True, arguments=arguments
     )
+    await bind_requests(channel, settings)
+
+
+async def bind_requests(channel: Channel, settings: CapacitySettings) -> None:
+    names = settings.names
     for user in settings.parties:
         await channel.bind(names.request_queue, names.request(user))
 
