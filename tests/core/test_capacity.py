@@ -17,6 +17,7 @@ from gridpost.core.capacity import (
     Offer,
     Status,
     check_offers,
+    in_units,
 )
 from gridpost.core.refusal import Refusal, Rule
 from support.capacity_market import (
@@ -83,6 +84,15 @@ def test_ace_with_nothing_in_one_period_is_refused_as_a_whole():
 def test_ace_shares_a_period_of_a_common_border_between_two_interconnectors():
     orders = [order(900, hour(9), (RWE, RTE)), order(900, hour(9), (EON, RTE), part=1)]
     assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [500, 500]
+
+
+def test_ace_finds_the_quantity_that_fits_where_orders_narrow_each_other():
+    """Opposite ways in neighbouring units: each takes from the ramping of the other."""
+    first, second = (hour(number, unit=AT_CZ.unit) for number in (40, 41))
+    orders = [order(500, first, (CEPS, APG)), order(500, second, (APG, CEPS), part=1)]
+    assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [250, 250]
+    orders.append(order(700, second, (CEPS, APG), part=2))
+    assert confirmed(decide(book(), ACE, orders, party(), NOW)) == [250, 250, 250]
 
 
 @pytest.mark.req("cmm-5.3.2-f")
@@ -226,6 +236,26 @@ def test_an_offer_that_fits_no_unit_is_refused(wrong):
         check_offers(book(), [wrong])
 
 
+def test_an_offer_for_a_longer_period_counts_in_each_unit_of_it():
+    hourly = Offer(APG, CEPS, hour(10).start, 700, timedelta(hours=1))
+    quarters = in_units(market(), [hourly])
+    assert [(found.start, found.quantity) for found in quarters] == [
+        (hour(40 + number, unit=AT_CZ.unit).start, 700) for number in range(4)
+    ]
+    check_offers(book(), quarters)
+    same = [
+        Offer(EON, DK1, hour(10).start, 5, timedelta(hours=1)),
+        Offer(EON, DK1, hour(10).start, 5),
+    ]
+    assert in_units(market(), same) == same
+    unknown = [Offer(DK1, RTE, hour(10).start, 5, timedelta(hours=1))]
+    assert in_units(market(), unknown) == unknown
+    for shorter in (timedelta(minutes=30), timedelta(minutes=90)):
+        with pytest.raises(Refusal) as refused:
+            in_units(market(), [Offer(EON, DK1, hour(10).start, 5, shorter)])
+        assert "60 minutes" in refused.value.message
+
+
 def test_reference_data_that_contradicts_itself_is_refused():
     for borders in (
         (DE_DK, replace(DE_DK, name="DE-DK2")),
@@ -292,6 +322,7 @@ def requests(draw):
 @given(st.lists(requests(), min_size=1, max_size=12))
 def test_no_request_takes_more_than_was_available_when_it_began(sequence):
     made = book(*BORDERS)
+    everywhere = party(borders={border.name for border in BORDERS})
     for kind, orders in sequence:
         before = {
             (name, d, start): pool.available(d, start)
@@ -299,7 +330,7 @@ def test_no_request_takes_more_than_was_available_when_it_began(sequence):
             for d in (FORWARD, BACKWARD)
             for start in pool.offered[d]
         }
-        decision = decide(made, kind, orders, party(borders={b.name for b in BORDERS}), NOW)
+        decision = decide(made, kind, orders, everywhere, NOW)
         taken: dict = {}
         for grant in decision.grants:
             slot = (grant.place.pool, grant.place.direction, grant.order.period.start)
@@ -311,6 +342,12 @@ def test_no_request_takes_more_than_was_available_when_it_began(sequence):
         if kind is ACE and decision.grants:
             assert len(decision.grants) == len(orders)
             assert len({grant.quantity for grant in decision.grants}) == 1
+        if kind is ACE:
+            # One more for each would not have fitted, where that much was asked for.
+            [given] = {grant.quantity for grant in decision.grants} or {0}
+            if given < min(wanted.quantity for wanted in orders):
+                more = [replace(wanted, quantity=given + 1) for wanted in orders]
+                assert decide(made, AON, more, everywhere, NOW).grants == ()
         apply(made, decision.grants)
         for pool in made.pools.values():
             for d, sign in ((FORWARD, 1), (BACKWARD, -1)):

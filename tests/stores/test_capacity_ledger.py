@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -135,15 +136,39 @@ def by_the_formula(book: Book):
     return found
 
 
-def check(entries):
-    """Walk the ledger line by line: no commit takes more than was available at that commit."""
+@dataclass
+class Walk:
+    """What a walk through the ledger found, commit by commit."""
+
+    book: Book
+    commits: int = 0
+    oversold: list = field(default_factory=list)
+    """Commits that took more of a unit than was available at that commit."""
+    off_the_formula: list = field(default_factory=list)
+    """Commits before which the book disagreed with the formula."""
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "commits": self.commits,
+            "oversold": len(self.oversold),
+            "off_the_formula": len(self.off_the_formula),
+        }
+
+    def is_sound(self) -> bool:
+        return not self.oversold and not self.off_the_formula
+
+
+def walk(entries) -> Walk:
     book = Book(market())
+    found = Walk(book)
     commits: dict[int, list] = {}
     for entry in entries:
         commits.setdefault(entry.commit, []).append(entry)
-    for lines in commits.values():
+    for number, lines in commits.items():
+        found.commits += 1
         before = {key: row[2] for key, row in numbers(book).items()}
-        assert before == by_the_formula(book)
+        if before != by_the_formula(book):
+            found.off_the_formula.append(number)
         taken: dict = {}
         for line in lines:
             if line.kind not in ("offer", "allocation"):
@@ -155,9 +180,16 @@ def check(entries):
                 key = (pool.name, direction, line.period_start)
                 taken[key] = taken.get(key, 0) + line.quantity
                 pool.allocate(direction, line.period_start, line.quantity)
-        assert all(quantity <= before[key] for key, quantity in taken.items())
-    assert {key: row[2] for key, row in numbers(book).items()} == by_the_formula(book)
-    return book
+        if any(quantity > before[key] for key, quantity in taken.items()):
+            found.oversold.append(number)
+    if {key: row[2] for key, row in numbers(book).items()} != by_the_formula(book):
+        found.off_the_formula.append("the end")
+    return found
+
+
+def differing(one, other) -> list:
+    """Units whose offered, allocated or available quantity is not the same in both."""
+    return [key for key in {*one, *other} if one.get(key, ())[:3] != other.get(key, ())[:3]]
 
 
 async def all_entries(ledger):
@@ -168,26 +200,44 @@ async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(place, 
     chance = random.Random(soak.seed)
     ledger = open_ledger(place)
     await publish(ledger)
-    for _ in range(soak.scale(100)):
+    rounds, refused = soak.scale(100), 0
+    for _ in range(rounds):
         requests = [random_request(chance) for _ in range(20)]
-        await asyncio.gather(*(allocate(ledger, o, k) for o, k in requests))
+        answers = await asyncio.gather(*(allocate(ledger, o, k) for o, k in requests))
+        refused += sum(not any(o.success for o in answer.outcomes) for answer in answers)
         if chance.random() < 0.3:
             lowered = [Offer(EON, DK1, hour(12).start, chance.randint(0, 1500))]
             await publish(ledger, lowered, Trigger.ADJUST_CAPACITY)
     await ledger.run(lambda u: desk.set_status(u, NAMES, "DE-DK", "", Status.HALT, "op", NOW))
     in_memory = ledger.look(numbers)
     entries = await all_entries(ledger)
-    assert len([entry for entry in entries if entry.kind == "allocation"]) > 20
-    replayed = check(entries)
-    assert {k: v[:3] for k, v in numbers(replayed).items()} == {
-        k: v[:3] for k, v in in_memory.items()
-    }
+    allocations = sum(entry.kind == "allocation" for entry in entries)
+    found = walk(entries)
+    wrong = differing(numbers(found.book), in_memory)
+    soak.report(
+        requests=rounds * 20, refused=refused, allocations=allocations, **found.counts(),
+        differing=len(wrong),
+    )  # fmt: skip
+    assert allocations > 20
+    assert found.is_sound(), found
+    assert wrong == []
     await ledger.close()
     again = open_ledger(place)
     try:
         assert again.look(numbers) == in_memory
     finally:
         await again.close()
+
+
+async def test_an_hour_of_a_document_is_offered_in_each_of_its_quarters(place):
+    ledger = open_ledger(place)
+    try:
+        await publish(ledger, [Offer(APG, CEPS, hour(12).start, 700, timedelta(hours=1))])
+        offered = {key[2]: row[0] for key, row in ledger.look(numbers).items() if key[1] == FORWARD}
+        quarters = [hour(48 + number, unit=AT_CZ.unit).start for number in range(4)]
+        assert offered == dict.fromkeys(quarters, 700)
+    finally:
+        await ledger.close()
 
 
 async def test_the_ledger_cannot_be_changed_afterwards(place):
@@ -222,6 +272,15 @@ async def test_the_first_outcome_is_kept_with_the_allocation_also_over_a_restart
         number = first.outcomes[0].allocation_id
         assert again.outcomes[0].message.endswith(f"alclid={number} confQty=5")
         assert not (await allocate(ledger, [order(5)], correlation_id="c1", who="u2")).repeated
+        request = Request("u1", "c1", Trigger.ALLOCATION_PMI, "AON")
+        for seconds, repeated in ((0, True), (1, False)):
+            later = NOW + WINDOW + timedelta(seconds=seconds)
+            answer = await ledger.run(
+                lambda unit, at=later: desk.allocate(
+                    unit, NAMES, request, [order(5)], party(), at, WINDOW
+                )
+            )
+            assert answer.repeated == repeated
         await ledger.run(lambda unit: unit.forget_outcomes(NOW + timedelta(seconds=1)))
         assert not (await allocate(ledger, [order(5)], correlation_id="c1")).repeated
     finally:
@@ -356,7 +415,7 @@ async def test_in_a_database_a_second_service_waits_and_a_former_one_stores_noth
     assert fenced.value.rule is Rule.LEASE_LOST
     await first.close()
     third = await asyncio.to_thread(open_ledger, postgres.dsn)
-    check(await all_entries(third))
+    assert walk(await all_entries(third)).is_sound()
     assert (await allocate(third, [order(200)])).outcomes[0].success is False
     await third.close()
 
@@ -387,9 +446,8 @@ async def main():
         requests = [random_request(chance) for _ in range(10)]
         answers = await asyncio.gather(*(allocate(ledger, o, k) for o, k in requests))
         for answer in answers:
-            for outcome in answer.outcomes:
-                if outcome.success:
-                    print(outcome.allocation_id, outcome.confirmed, flush=True)
+            told = [f"{o.allocation_id}:{o.confirmed}" for o in answer.outcomes if o.success]
+            print("answered", *told, flush=True)
 
 asyncio.run(main())
 """
@@ -398,47 +456,47 @@ asyncio.run(main())
 def test_nothing_that_was_told_is_lost_or_sold_twice_when_the_service_is_killed(place, soak):
     chance = random.Random(soak.seed)
     told: dict[int, int] = {}
+    answered = 0
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
-    for attempt in range(soak.scale(30)):
+    kills = soak.scale(30)
+    for attempt in range(kills):
+        seed = str(chance.randrange(2**31))
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, place, str(attempt), "first" if not attempt else ""],
+            [sys.executable, "-c", WRITER, place, seed, "first" if not attempt else ""],
             stdout=subprocess.PIPE, env=environment, text=True,
         )  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        for _ in range(chance.randint(5, 60)):
-            line = process.stdout.readline()
-            if line:
-                number, quantity = line.split()
-                told[int(number)] = int(quantity)
+        lines = [process.stdout.readline() for _ in range(chance.randint(5, 60))]
         process.send_signal(signal.SIGKILL)
-        for line in process.stdout.read().splitlines():
-            parts = line.split()
-            if len(parts) == 2:
-                told[int(parts[0])] = int(parts[1])
+        lines += process.stdout.readlines()
         process.wait()
         process.stdout.close()
+        for line in lines:
+            # The last one may be cut off anywhere: it told nobody anything.
+            if line.endswith("\n"):
+                answered += 1
+                made = [item.split(":") for item in line.split()[1:]]
+                told.update({int(number): int(quantity) for number, quantity in made})
 
     async def look():
         ledger = open_ledger(place)
         try:
-            entries = await all_entries(ledger)
-            replayed = check(entries)
-            assert {k: v[:3] for k, v in numbers(replayed).items()} == {
-                k: v[:3] for k, v in ledger.look(numbers).items()
-            }
-            return {e.sequence: e.quantity for e in entries if e.kind == "allocation"}
+            return await all_entries(ledger), ledger.look(numbers)
         finally:
             await ledger.close()
 
-    stored = asyncio.run(look())
+    entries, in_memory = asyncio.run(look())
+    found = walk(entries)
+    wrong = differing(numbers(found.book), in_memory)
+    stored = {e.sequence: e.quantity for e in entries if e.kind == "allocation"}
+    lost = {number for number, quantity in told.items() if stored.get(number) != quantity}
+    soak.report(
+        kills=kills, requests=answered, confirmed=len(told), stored=len(stored), lost=len(lost),
+        **found.counts(), differing=len(wrong),
+    )  # fmt: skip
     assert told
-    # The last line may have been cut off in the middle of its number.
-    wrong = {
-        number: quantity for number, quantity in told.items() if stored.get(number) != quantity
-    }
-    assert len(wrong) <= 3
-    assert all(
-        str(quantity) in str(stored.get(number, quantity)) for number, quantity in wrong.items()
-    )
+    assert not lost
+    assert found.is_sound(), found
+    assert wrong == []

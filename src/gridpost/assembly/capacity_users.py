@@ -5,6 +5,7 @@ The only part that holds the administrator's credential of RabbitMQ; the service
 
 from __future__ import annotations
 
+import json
 import ssl
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ import httpx
 from gridpost.assembly.broker import pem_key
 from gridpost.assembly.capacity_configuration import CapacityConfiguration
 from gridpost.assembly.root_ca import ROOT_FILE
+from gridpost.core.allocation import Role
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys.files import FileKeyring
 from gridpost.stores.keys.rsa_operations import generate, to_pkcs8
@@ -119,6 +121,7 @@ def make_package(
         "client.toml": (
             f'user = "{user}"\nurls = [{urls}]\nvirtual_host = "{rabbitmq.virtual_host}"\n'
             f'package = "{user}.p12"\nroots = "cacert.pem"\n'
+            f"{_recovery(configuration, user)}"
         ).encode(),
     }
     for name, data in written.items():
@@ -127,6 +130,21 @@ def make_package(
         file.chmod(0o600)
         file.write_bytes(data)
     return Package(folder, sorted(written))
+
+
+def _recovery(configuration: CapacityConfiguration, name: str) -> str:
+    """What the client of a reporting user needs to ask for everything that it may have missed."""
+    for user in configuration.users:
+        if user.name == name and Role.ALLOCATION_REPORTING in user.roles:
+            # Of all borders: others of its groups may have access to more than this user.
+            pairs = [pair for border in configuration.borders for pair in border.interconnectors]
+            # Arrays of strings are written alike in JSON and TOML.
+            groups = json.dumps(list(user.balancing_groups))
+            return (
+                f'zone = "{configuration.zone}"\nbalancing_groups = {groups}\n'
+                f"interconnectors = {json.dumps(pairs)}\n"
+            )
+    return ""
 
 
 def make_server_certificate(

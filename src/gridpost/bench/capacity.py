@@ -47,7 +47,10 @@ from gridpost.wire.cmm import Alc, AllocationReq, AllocationResp, Allocations, d
 PREFETCH = 250
 WARM_UP, SECONDS = 2.0, 6.0
 BROADCAST_RATE = 10.0
-"""Requests per second while subscribers listen: each gives two broadcasts to each of them."""
+"""Requests per second while subscribers listen."""
+BROADCASTS_OF_A_REQUEST = 2
+"""One for each direction, to each subscriber; heartbeats come on top. The broker carries the rate
+where no fewer arrive than are due."""
 BROADCAST_SECONDS = 10.0
 ROUNDS = 2
 _COMMAND = "from gridpost.cli import main; main()"
@@ -110,6 +113,7 @@ async def _measure(folder: Path, url: str) -> Measurement:
         "p99_ms": median(tails["service"]) * 1000,
         "broadcast_requests_per_s": BROADCAST_RATE,
         "deliveries_per_s": deliveries,
+        "deliveries_due_per_s": BROADCAST_RATE * BROADCASTS_OF_A_REQUEST * SUBSCRIBERS,
         "subscribers": float(SUBSCRIBERS),
         "service_time_ms": alone * 1000,
         "service_time_with_200_subscribers_ms": crowd * 1000,

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import structlog
 
+from gridpost.capacity.recovery import Recovery
 from gridpost.capacity.session import Session, new_correlation_id
 from gridpost.capacity.settings import ClientSettings
 from gridpost.capacity.values import (
     AllocationsChanged,
-    AllocationsRecovered,
     AtcChanged,
     ConnectionLost,
     Event,
@@ -29,7 +29,7 @@ from gridpost.capacity.values import (
 )
 from gridpost.core.allocation import AllocationType
 from gridpost.core.amqp091 import Incoming, RabbitConnection
-from gridpost.core.broadcast import X_BG, X_PERIOD, X_SEQUENCE_ID, login_filter
+from gridpost.core.broadcast import X_PERIOD
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Keeper
 from gridpost.wire.cmm import (
@@ -61,7 +61,6 @@ _FIRST_OUTCOME = re.compile(
     r"(?:alclid=(?P<number>\S+) confQty=(?P<quantity>\d+)|refused: (?P<reason>.*))",
     re.DOTALL,
 )
-_WIDE = 1_000_000
 
 
 class AsyncCapacityClient:
@@ -91,14 +90,7 @@ class AsyncCapacityClient:
         self._heartbeat: Heartbeat | None = None
         self._down = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sequence: dict[str, int] = {}
-        self._seen: dict[str, set[str]] = {}
-        self._interconnectors: set[tuple[str, str]] = set(settings.interconnectors)
-        self._gaps: set[str] = set()
-        self._recovering: asyncio.Task[None] | None = None
-        self.recoveries = 0
-        self._filtered = login_filter(settings.arguments, _WIDE).restricts_allocations
-        self._warned = False
+        self._recovery = Recovery(settings, self._ask, self._put, self._start)
         self._closed = False
 
     async def __aenter__(self) -> AsyncCapacityClient:
@@ -132,6 +124,11 @@ class AsyncCapacityClient:
     def service_alive(self) -> bool:
         """By its heartbeats, not by the connection (CMM 3.1.1.1)."""
         return self._heard is not None and not self._down
+
+    @property
+    def recoveries(self) -> int:
+        """How often allocation data was asked for because broadcasts were missed."""
+        return self._recovery.done
 
     @property
     def latency(self) -> timedelta | None:
@@ -248,7 +245,7 @@ class AsyncCapacityClient:
         if isinstance(message, AtcDataNtf):
             self._put(AtcChanged(headers, message.lists))
         elif isinstance(message, AllocationDataNtf):
-            self._follow(headers, message)
+            self._recovery.follow(headers, message)
             self._put(AllocationsChanged(headers, message.lists))
 
     def _beat(self, body: bytes, period: str) -> None:
@@ -273,58 +270,6 @@ class AsyncCapacityClient:
             # Not longer than a moment: the first heartbeat may tell of a shorter period.
             await asyncio.sleep(max(0.05, min(left if left > 0 else allowed / 4, 1.0)))
 
-    # -- gaps
-
-    def _follow(self, headers: dict[str, str], message: AllocationDataNtf) -> None:
-        group = headers.get(X_BG, "")
-        for part in message.lists:
-            areas = sorted((part.in_area, part.out_area))
-            self._interconnectors.add((areas[0], areas[1]))
-            seen = self._seen.setdefault(group, set())
-            seen.update(item.allocation_id for item in part.items)
-        if self._filtered:
-            if not self._warned:
-                self._warned = True
-                log.warning("a filter restricts broadcasts: gaps cannot be noticed")
-            return
-        try:
-            number = int(headers.get(X_SEQUENCE_ID, ""))
-        except ValueError:
-            return
-        last = self._sequence.get(group)
-        self._sequence[group] = number
-        if last is not None and number != last + 1:
-            self._recover(group)
-
-    def _recover(self, group: str) -> None:
-        """One gap, one recovery; gaps that appear meanwhile share the next one."""
-        self._gaps.add(group)
-        if self._recovering is None or self._recovering.done():
-            self._recovering = self._start(self._recoveries())
-
-    async def _recoveries(self) -> None:
-        while self._gaps:
-            group = self._gaps.pop()
-            try:
-                await self._recover_group(group)
-            except Refusal as refusal:
-                log.warning("recovery failed, it is tried again", group=group, why=refusal.message)
-                self._gaps.add(group)
-            await asyncio.sleep(self.settings.recovery_pause.total_seconds())
-
-    async def _recover_group(self, group: str) -> None:
-        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        first, last = (midnight + timedelta(days=days) for days in self.settings.recovery_days)
-        missed, lists = [], []
-        known = self._seen.setdefault(group, set())
-        for area1, area2 in sorted(self._interconnectors):
-            for part in await self.allocations(group, first, last, area1, area2):
-                lists.append(part)
-                missed += [item for item in part.items if item.allocation_id not in known]
-        known.update(item.allocation_id for item in missed)
-        self.recoveries += 1
-        self._put(AllocationsRecovered(group, tuple(missed), tuple(lists)))
-
     # -- connections
 
     async def _connected(self, connection: RabbitConnection) -> None:
@@ -341,9 +286,7 @@ class AsyncCapacityClient:
         self._heard, self._down = monotonic(), False
         self._put(LoggedIn(again))
         if again:
-            # What was broadcast meanwhile is lost for us (CMM 3.1.3).
-            for group in self._sequence:
-                self._recover(group)
+            self._recovery.logged_in_again()
 
     def _lost(self, refusal: Refusal) -> None:
         session, self._session = self._session, None

@@ -40,7 +40,11 @@ class ClientSettings:
     heartbeat_period: timedelta | None = timedelta(seconds=5)
     """What a period is before the first heartbeat says it; None: wait for that heartbeat."""
     interconnectors: tuple[tuple[str, str], ...] = ()
-    """For recovery after a gap; empty: those that broadcasts have named so far."""
+    """For recovery after a gap, beside those that broadcasts have named so far."""
+    balancing_groups: tuple[str, ...] = ()
+    """To recover after a loss of the connection, beside those that broadcasts have named so far."""
+    zone: str = "UTC"
+    """Of the market: a recovery asks for its delivery days."""
     recovery_days: tuple[int, int] = (-1, 2)
     """Days before and after now that a recovery asks for, the second exclusive."""
     recovery_pause: timedelta = timedelta(seconds=1)
@@ -58,8 +62,9 @@ def read_client_settings(file: Path, passphrase: str | None = None) -> ClientSet
         raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Refusal(Rule.USAGE, f"{file} is not TOML: {error}") from None
-    known = {"user", "urls", "virtual_host", "package", "roots", "arguments", "interconnectors"}
-    unknown = set(values) - known
+    known = {"user", "urls", "virtual_host", "package", "roots", "arguments"}
+    recovery = {"interconnectors", "balancing_groups", "zone"}
+    unknown = set(values) - known - recovery
     missing = {"user", "urls", "package", "roots"} - set(values)
     if unknown or missing:
         wrong = [*(f"{name} is missing" for name in sorted(missing)),
@@ -77,4 +82,6 @@ def read_client_settings(file: Path, passphrase: str | None = None) -> ClientSet
         virtual_host=str(values.get("virtual_host", "cmm")),
         arguments=str(values.get("arguments", "")),
         interconnectors=tuple((str(a), str(b)) for a, b in values.get("interconnectors", ())),
+        balancing_groups=tuple(map(str, values.get("balancing_groups", ()))),
+        zone=str(values.get("zone", "UTC")),
     )

@@ -198,27 +198,42 @@ def _all_or_nothing(book: Book, valid: list[_Valid], failed: dict[int, str]) -> 
 
 def _equal(book: Book, valid: list[_Valid], failed: dict[int, str]) -> list[Grant]:
     """One quantity for all: the smallest of what is requested and of what is available."""
-    quantity = min(item.order.quantity for item in valid)
-    while quantity:
-        draft = _Draft(book)
-        for item in valid:
-            start = item.order.period.start
-            available = draft.available(item.place, start)
-            if available < quantity:
-                # Two orders for the same unit share what is left of it.
-                already = draft.taken.get(item.place.pool, {}).get((item.place.direction, start), 0)
-                quantity = min(
-                    quantity - 1, (available + already) * quantity // (already + quantity)
-                )
-                break
-            draft.take(item.place, start, quantity)
-        else:
-            return [
-                Grant(item.number, item.order, item.place, item.group, quantity) for item in valid
-            ]
+    at_first = _Draft(book)
+    most = min(
+        min(item.order.quantity, at_first.available(item.place, item.order.period.start))
+        for item in valid
+    )
+    quantity = most if _fits(book, valid, most) else _largest_below(book, valid, most)
+    if quantity:
+        return [Grant(item.number, item.order, item.place, item.group, quantity) for item in valid]
     text = "Not allocated: no capacity is available in all periods of the request."
     failed.update({item.number: text for item in valid})
     return []
+
+
+def _largest_below(book: Book, valid: list[_Valid], most: int) -> int:
+    """Where orders take from each other: two for the same unit, or opposite ways beside a ramping.
+
+    If a quantity fits, every smaller one does: each limit is a straight line in it that holds at 0.
+    """
+    fits, fails = 0, most
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        if _fits(book, valid, middle):
+            fits = middle
+        else:
+            fails = middle
+    return fits
+
+
+def _fits(book: Book, valid: list[_Valid], quantity: int) -> bool:
+    draft = _Draft(book)
+    for item in valid:
+        start = item.order.period.start
+        if draft.available(item.place, start) < quantity:
+            return False
+        draft.take(item.place, start, quantity)
+    return True
 
 
 def _examine(

@@ -11,7 +11,7 @@ Quantities are kW as integers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from enum import StrEnum
 
@@ -296,6 +296,30 @@ class Offer:
     in_area: str
     start: datetime
     quantity: int
+    length: timedelta | None = None
+    """Of the period that a document gives it for; None: one market time unit."""
+
+
+def in_units(market: Market, offers: Sequence[Offer]) -> list[Offer]:
+    """An offer for a longer period counts in each market time unit of it."""
+    found: list[Offer] = []
+    for offer in offers:
+        place = market.place(offer.out_area, offer.in_area)
+        unit = None if place is None else place.border.unit
+        if unit is None or offer.length is None or offer.length == unit:
+            found.append(offer)
+        elif offer.length % unit:
+            raise Refusal(
+                Rule.BAD_CAPACITY,
+                f"periods of {_minutes(offer.length)} minutes are no whole market time units of "
+                f"{_minutes(unit)} minutes",
+            )
+        else:
+            found += [
+                replace(offer, start=offer.start + number * unit, length=unit)
+                for number in range(offer.length // unit)
+            ]
+    return found
 
 
 def check_offers(book: Book, offers: Sequence[Offer]) -> None:
@@ -317,9 +341,12 @@ def check_offers(book: Book, offers: Sequence[Offer]) -> None:
         if offer.quantity < 0:
             raise Refusal(Rule.BAD_CAPACITY, f"{offer.quantity} kW: capacity is not negative")
         if book.market.clock.unit_at(offer.start, border.unit) is None:
-            minutes = border.unit // timedelta(minutes=1)
             raise Refusal(
                 Rule.BAD_CAPACITY,
-                f"no market time unit of {border.name} ({minutes} minutes) starts at "
+                f"no market time unit of {border.name} ({_minutes(border.unit)} minutes) starts at "
                 f"{offer.start.isoformat()}",
             )
+
+
+def _minutes(length: timedelta) -> int:
+    return length // timedelta(minutes=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
 
 import pytest
@@ -276,6 +276,8 @@ async def test_exchanges_and_queues_are_what_the_document_says(site):
     for name in ("cmm.responseQueue.u1", "cmm.broadcastQueue.u1"):
         assert not queues[name]["durable"]
         assert queues[name]["arguments"]["x-expires"] == 30_000
+        assert queues[name]["arguments"]["x-message-ttl"] == 60_000
+        assert queues[name]["arguments"]["x-max-length-bytes"] == 64 * 1024 * 1024
         assert queues[name]["arguments"]["x-overflow"] == "drop-head"
 
 
@@ -390,8 +392,11 @@ async def test_a_day_is_broadcast_when_it_opens_and_queues_expire(rabbit, tmp_pa
             day = ZONE.day_of(datetime.now(UTC)) + timedelta(days=9)
             done = await site.publish(day=day)
             assert done["broadcasts"] == 0
-            clock.ahead = timedelta(days=8)
-            await site.running.service.announce_openings()
+            assert u1.of_kind(AtcDataNtf) == []
+            # A moment before the opening, the service waits for it by itself.
+            opening = ZONE.at(day - timedelta(days=2), time(15, 0))
+            clock.ahead = opening - timedelta(seconds=1) - datetime.now(UTC)
+            site.running.service.changed()
             await eventually(lambda: len(u1.of_kind(AtcDataNtf)) == 2, 60)
             assert [len(m.lists[0].items) for _, m in u1.of_kind(AtcDataNtf)] == [
                 len(periods(day))

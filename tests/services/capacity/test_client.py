@@ -338,7 +338,7 @@ async def test_a_service_that_comes_back_goes_on_where_it_was(rabbit, tmp_path):
             assert after.items[0].allocation_id != before.items[0].allocation_id
             told = await next_of(reporter, AllocationsChanged)
             assert told.headers["X_Sequence_Id"] == "0"
-            assert site.running.service._logins.keys() >= {"u1", "r1"}
+            assert site.running.service.logged_in() >= {"u1", "r1"}
     finally:
         await trader.close()
         await reporter.close()

@@ -76,6 +76,7 @@ async def test_a_consumer_that_reads_nothing_loses_the_oldest_and_holds_nobody_u
         )
         kept = [m.lists[0].items[0].quantity for _, m in lazy.of_kind(AtcDataNtf)]
         told = [quantity for quantity in kept if quantity >= 200_000]
+        soak.report(broadcasts=number, read=len(values()), kept_for_the_lazy_one=len(told))
         # What is left of the queue is its end, without a hole.
         assert told == list(range(told[0], last + 1))
         assert told[0] > 200_000
@@ -113,6 +114,10 @@ async def test_a_flood_of_requests_is_answered_with_back_off_and_others_are_serv
         )
         by_name = {r.properties.correlation_id: read(r) for r in flooding.responses}
         errors = [by_name[n] for n in names if isinstance(by_name[n], ErrorResp)]
+        soak.report(
+            requests=len(names), backed_off=len(errors), served_to_others_meanwhile=answered,
+            unanswered=len(wanted_names - set(by_name)),
+        )  # fmt: skip
         # Login was the first request of the period.
         assert len(names) - len(errors) == ALLOWED - 1
         assert all(f"limit {ALLOWED} requests" in error.message for error in errors)

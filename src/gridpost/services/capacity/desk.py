@@ -12,7 +12,16 @@ from itertools import groupby
 
 from gridpost.core.allocation import AllocationType, Grant, Order, Outcome, Party, decide
 from gridpost.core.broadcast import Allocation, AllocationNotice, AtcNotice, Notice
-from gridpost.core.capacity import DIRECTIONS, Book, Offer, Pool, Status, Trigger, check_offers
+from gridpost.core.capacity import (
+    DIRECTIONS,
+    Book,
+    Offer,
+    Pool,
+    Status,
+    Trigger,
+    check_offers,
+    in_units,
+)
 from gridpost.core.capacity_ledger import CapacityUnit, Request
 from gridpost.core.journal import AdministrationRow, AllocationRow, AtcRow, BroadcastRow
 from gridpost.core.market_time import Period
@@ -74,6 +83,7 @@ def publish(
     now: datetime,
 ) -> list[Notice]:
     """PUBLISH is broadcast in full, ADJUST_CAPACITY as what differs; closed days at their opening."""
+    offers = in_units(unit.book.market, offers)
     check_offers(unit.book, offers)
     unit.offer(offers, event, actor, now)
     touched: dict[str, set[datetime]] = {}

@@ -18,6 +18,12 @@ class CapacityMetrics:
         self.broadcasts = Counter(
             "gridpost_capacity_broadcasts", "Broadcasts by kind.", ["kind"], registry=registry
         )
+        self.lost = Counter(
+            "gridpost_capacity_broadcasts_lost",
+            "Broadcasts that were due while RabbitMQ was away; clients notice and ask.",
+            ["kind"],
+            registry=registry,
+        )
         self.returned = Counter(
             "gridpost_capacity_responses_returned",
             "Responses that no queue took.",

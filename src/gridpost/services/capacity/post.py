@@ -126,8 +126,8 @@ class Post:
 
     async def _publish(self, notice: Notice) -> None:
         channel, names = self._broadcasts, self.settings.names
-        self._metrics.broadcasts.labels(type(notice).__name__).inc()
         if channel is None:
+            self._metrics.lost.labels(type(notice).__name__).inc()
             return
         if isinstance(notice, AtcNotice):
             exchange, document = names.atc(notice.border), encode(_atc(notice))
@@ -144,6 +144,9 @@ class Post:
             await channel.publish(body, properties, exchange=exchange, mandatory=False)
         except Refusal as refusal:
             log.warning("a broadcast was not sent", exchange=exchange, reason=refusal.message)
+            self._metrics.lost.labels(type(notice).__name__).inc()
+        else:
+            self._metrics.broadcasts.labels(type(notice).__name__).inc()
 
 
 def _atc(notice: AtcNotice) -> AtcDataNtf:

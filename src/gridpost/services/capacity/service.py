@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
-from gridpost.core.broadcast import Notice, login_filter
+from gridpost.core.broadcast import Notice
 from gridpost.core.capacity import DIRECTIONS, Book
 from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger, CapacityUnit
 from gridpost.core.journal import refusal_row
@@ -26,8 +26,9 @@ from gridpost.services.capacity.counter import Counter
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.post import Post
 from gridpost.services.capacity.rate import RequestRate
+from gridpost.services.capacity.sessions import Sessions
 from gridpost.services.capacity.settings import CapacitySettings
-from gridpost.wire.cmm import ErrorResp, Login, LoginResp, decode, unpack
+from gridpost.wire.cmm import ErrorResp, Login, decode, unpack
 from gridpost.wire.cmm.messages import REQUESTS, Request, Response
 from gridpost.wire.xml import XmlLimits
 
@@ -55,29 +56,19 @@ class CapacityService:
         self.metrics = metrics
         self.post = Post(settings, metrics)
         self._counter = Counter(self)
-        self._connection: RabbitConnection | None = None
-        self._control: Channel | None = None
+        self._sessions = Sessions(self)
+        self.connection: RabbitConnection | None = None
         self._requests: Channel | None = None
         self._consumer = ""
         self._rates: dict[str, RequestRate] = {}
-        self._logins: dict[str, str] = {}
-        self._bound: dict[str, frozenset[topology.Binding]] = {}
-        self._queue_until: dict[str, float] = {}
-        """User -> until when its response queue certainly exists."""
-        self._entering: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._announced_until: datetime | None = None
         self._announcing = asyncio.Lock()
-        self._limits = XmlLimits(
-            max_bytes=settings.max_bytes,
-            max_depth=8,
-            max_attributes=1_000_000,
-            max_attribute_length=16 * 1024,
-        )
+        self._limits = _limits(settings)
 
     async def open(self) -> None:
-        self._logins = await self.ledger.read(lambda reader: reader.logins())
+        await self._sessions.open()
 
     # -- connections
 
@@ -86,11 +77,11 @@ class CapacityService:
         control = await connection.channel()
         await topology.declare(control, self.settings)
         await topology.delete_leftovers(connection, control, self.settings)
+        await control.close()
         responses = await connection.channel()
         broadcasts = await connection.channel(confirms=False)
-        self._connection, self._control = connection, control
-        self._queue_until.clear()
-        self._bound.clear()
+        await self._sessions.connected(connection)
+        self.connection = connection
         self.post.connected(responses, broadcasts)
         now = self.clock.now()
         names = self.settings.names
@@ -102,7 +93,7 @@ class CapacityService:
         self.metrics.connected.set(1)
 
     def lost(self, refusal: Refusal) -> None:
-        self._connection = self._control = self._requests = None
+        self.connection = self._requests = None
         self.post.disconnected()
         self.metrics.connected.set(0)
 
@@ -226,7 +217,7 @@ class CapacityService:
         self, user: str, response: Response, correlation_id: str | None, since: float
     ) -> None:
         try:
-            await self._ensure_response_queue(user)
+            await self._sessions.ensure_response_queue(user)
         except Refusal as refusal:
             log.warning("no response queue", user=user, reason=refusal.message)
         if not await self.post.respond(user, response, correlation_id, since):
@@ -251,16 +242,10 @@ class CapacityService:
         except Refusal as refusal:
             self.metrics.requests.labels("unreadable", "error").inc()
             return ErrorResp(refusal.message), ()
-        lock = self._entering.get(user)
         if isinstance(request, Login):
-            lock = self._entering.setdefault(user, asyncio.Lock())
-            async with lock:
-                return await self._login(user, request), ()
-        if lock is not None and lock.locked():
-            async with lock:
-                pass
+            return await self._sessions.login(user, request), ()
         try:
-            await self._check_login(user)
+            await self._sessions.require(user)
         except Refusal as refusal:
             return self._counter.refused(request, refusal.message), ()
         return await self._counter.answer(user, request, incoming.properties.correlation_id or "")
@@ -276,75 +261,9 @@ class CapacityService:
             )
         return message
 
-    # -- login
-
-    async def _login(self, user: str, request: Login) -> LoginResp:
-        party = self.settings.parties[user]
-        connection = self._connection
-        if connection is None:
-            raise Refusal(Rule.UNREACHABLE, "the broker is away")
-        try:
-            chosen = login_filter(request.arguments or "", self.settings.max_bindings)
-            bindings = topology.wanted_bindings(self.settings, party, chosen)
-        except Refusal as refusal:
-            self.metrics.requests.labels("Login", "refused").inc()
-            return LoginResp(False, refusal.message)
-        now = self.clock.now()
-        await self.ledger.run(lambda unit: unit.login(user, request.arguments or "", now))
-        channel = await connection.channel()
-        try:
-            await topology.declare_response(connection, channel, self.settings, user)
-            await topology.declare_broadcast(connection, channel, self.settings, user, bindings)
-        finally:
-            await channel.close()
-        self._logins[user] = request.arguments or ""
-        self._bound[user] = bindings
-        self._known_until(user)
-        self.metrics.requests.labels("Login", "done").inc()
-        return LoginResp(True)
-
-    async def _check_login(self, user: str) -> None:
-        """Logged in: the ledger has a Login, and the response queue has not expired since."""
-        if user in self._logins and self._queue_until.get(user, 0) > monotonic():
-            return
-        if user not in self._logins or not await self._response_queue_exists(user):
-            raise Refusal(Rule.NOT_LOGGED_IN, "Login is the first request of a session.")
-
-    async def _response_queue_exists(self, user: str) -> bool:
-        connection = self._connection
-        if connection is None:
-            return False
-        channel = await connection.channel()
-        try:
-            await channel.declare_queue(self.settings.names.response_queue(user), passive=True)
-        except Refusal as refusal:
-            if refusal.rule is Rule.AMQP091_NOT_FOUND:
-                return False
-            raise
-        finally:
-            await channel.close()
-        self._known_until(user)
-        return True
-
-    async def _ensure_response_queue(self, user: str) -> None:
-        """A known user is answered also when it is not logged in."""
-        if self._queue_until.get(user, 0) > monotonic() or self._connection is None:
-            return
-        channel = await self._connection.channel()
-        try:
-            await topology.declare_response(self._connection, channel, self.settings, user)
-        finally:
-            await channel.close()
-        if user in self._logins:
-            self._known_until(user)
-
-    def _known_until(self, user: str) -> None:
-        # A declaration starts the expiry of a queue anew.
-        self._queue_until[user] = monotonic() + self.settings.queue_expires.total_seconds() * 0.9
-
     async def _returned(self, user: str, correlation_id: str) -> None:
         """CMM 3.2.2: a response that no queue took. The client can ask for the outcome again."""
-        self._queue_until.pop(user, None)
+        self._sessions.response_returned(user)
         self.metrics.returned.inc()
         refusal = Refusal(Rule.RESPONSE_UNROUTABLE, f"a response for {user} found no queue")
         log.warning(refusal.message, id=refusal.id, correlation=correlation_id)
@@ -360,53 +279,28 @@ class CapacityService:
     async def configure(self, settings: CapacitySettings) -> None:
         """New reference data and users: topology and bindings follow without a restart."""
         self.settings = self.post.settings = settings
+        self._limits = _limits(settings)
         self._rates.clear()
-        connection = self._connection
+        connection = self.connection
         if connection is None:
             return
         channel = await connection.channel()
         try:
             await topology.declare(channel, settings)
-            await topology.declare_requests(connection, channel, settings)
-            for user, arguments in self._logins.items():
-                await self._rebind(channel, user, arguments)
+            if self._requests is not None:
+                # The queue stays as it was declared; other arguments count from the next start.
+                await topology.bind_requests(channel, settings)
         finally:
             await channel.close()
+        await self._sessions.follow_grants(connection)
         self._changed.set()
-
-    async def _rebind(self, channel: Channel, user: str, arguments: str) -> None:
-        party = self.settings.parties.get(user)
-        queue = self.settings.names.broadcast_queue(user)
-        if party is None:
-            await channel.delete_queue(queue)
-            await channel.delete_queue(self.settings.names.response_queue(user))
-            return
-        try:
-            chosen = login_filter(arguments, self.settings.max_bindings)
-            wanted = topology.wanted_bindings(self.settings, party, chosen)
-        except Refusal as refusal:
-            log.warning("bindings stay as they are", user=user, reason=refusal.message)
-            return
-        before = self._bound.get(user)
-        if before is None:
-            # A Login of an earlier run: what it was bound to follows from its arguments.
-            before = frozenset()
-        try:
-            for binding in before - wanted:
-                await channel.unbind(queue, binding.exchange, "", dict(binding.arguments))
-            for binding in wanted - before:
-                await channel.bind(queue, binding.exchange, "", dict(binding.arguments))
-        except Refusal as refusal:
-            log.info("the user has no queue now", user=user, reason=refusal.message)
-            return
-        self._bound[user] = wanted
 
     @property
     def connected_now(self) -> bool:
         return self._requests is not None
 
     def logged_in(self) -> frozenset[str]:
-        return frozenset(self._logins)
+        return self._sessions.users
 
     def shortfalls(self) -> dict[str, int]:
         """Border -> kW that are allocated beyond what is offered, over all open units."""
@@ -435,6 +329,15 @@ class CapacityService:
             "ok": connected,
             "active": True,
             "connected": connected,
-            "users_logged_in": len(self._logins),
+            "users_logged_in": len(self._sessions.users),
             "at": datetime.now(UTC).isoformat(),
         }
+
+
+def _limits(settings: CapacitySettings) -> XmlLimits:
+    return XmlLimits(
+        max_bytes=settings.max_bytes,
+        max_depth=8,
+        max_attributes=1_000_000,
+        max_attribute_length=16 * 1024,
+    )

@@ -29,6 +29,35 @@ def wanted_bindings(
     settings: CapacitySettings, party: Party, chosen: LoginFilter
 ) -> frozenset[Binding]:
     """CMM 3.1.2: everything that its roles offer and that it has access to, less what it filters."""
+    bindings = _granted(settings, party, chosen)
+    if settings.heartbeats_always or not chosen.headers:
+        bindings.add(Binding(settings.names.heartbeat, ()))
+    return frozenset(bindings)
+
+
+def login_bindings(
+    settings: CapacitySettings, party: Party, chosen: LoginFilter
+) -> frozenset[Binding]:
+    """The same for a Login, which may not ask for too many."""
+    wanted = len(_granted(settings, party, chosen))
+    if wanted > settings.max_bindings:
+        raise Refusal(
+            Rule.LOGIN_FILTER,
+            f"the filter needs {wanted} bindings; at most {settings.max_bindings} are allowed",
+        )
+    return wanted_bindings(settings, party, chosen)
+
+
+def possible_bindings(settings: CapacitySettings, chosen: LoginFilter) -> frozenset[Binding]:
+    """All that a Login with this filter can have got, whatever was granted at that time."""
+    everybody = Party(
+        "", frozenset(Role), tuple(settings.groups), frozenset(settings.market.borders)
+    )
+    heartbeat = Binding(settings.names.heartbeat, ())
+    return frozenset({*_granted(settings, everybody, chosen), heartbeat})
+
+
+def _granted(settings: CapacitySettings, party: Party, chosen: LoginFilter) -> set[Binding]:
     names = settings.names
     bindings: set[Binding] = set()
     if Role.EXPLICIT_PARTICIPANT in party.roles:
@@ -38,14 +67,7 @@ def wanted_bindings(
     if Role.ALLOCATION_REPORTING in party.roles:
         for group in party.groups:
             bindings |= _bound(names.allocation(group), chosen, {X_BG: group}, _ATC_ONLY)
-    if len(bindings) > settings.max_bindings:
-        raise Refusal(
-            Rule.LOGIN_FILTER,
-            f"the filter needs {len(bindings)} bindings; at most {settings.max_bindings} are allowed",
-        )
-    if settings.heartbeats_always or not chosen.headers:
-        bindings.add(Binding(names.heartbeat, ()))
-    return frozenset(bindings)
+    return bindings
 
 
 def _bound(
@@ -89,6 +111,11 @@ async def declare_requests(
     await channel.declare_queue(
         names.request_queue, durable=durable, auto_delete=True, arguments=arguments
     )
+    await bind_requests(channel, settings)
+
+
+async def bind_requests(channel: Channel, settings: CapacitySettings) -> None:
+    names = settings.names
     for user in settings.parties:
         await channel.bind(names.request_queue, names.request(user))
 

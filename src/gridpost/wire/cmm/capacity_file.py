@@ -24,6 +24,8 @@ from gridpost.wire.xml import parse
 COLUMNS = ("out_area", "in_area", "period_start")
 _QUANTITIES = {"quantity_kw": 1, "quantity_mw": 1000}
 _UNITS = {"KWT": 1, "MAW": 1000}
+_POSITIONS = 100_000
+"""Of one Period: more than two years of quarter hours is a mistyped date."""
 _RESOLUTION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?")
 
 
@@ -94,6 +96,12 @@ def _points(period: etree._Element, out_area: str, in_area: str, unit: int) -> l
     if not step:
         raise Refusal(Rule.BAD_CAPACITY, "the resolution of a Period must be like PT60M")
     count = (end - start) // step
+    if (end - start) % step or not 0 < count <= _POSITIONS:
+        raise Refusal(
+            Rule.BAD_CAPACITY,
+            f"a timeInterval must be 1 to {_POSITIONS} whole steps of its resolution",
+            f"from {start.isoformat()} to {end.isoformat()}",
+        )
     points: dict[int, int] = {}
     for point in _children(period, "Point"):
         number = _text(point, "position")
@@ -107,7 +115,7 @@ def _points(period: etree._Element, out_area: str, in_area: str, unit: int) -> l
     for position in range(1, count + 1):
         # A position that is left out repeats the one before it (curve type A03).
         quantity = points.get(position, quantity)
-        offers.append(Offer(out_area, in_area, start + (position - 1) * step, quantity))
+        offers.append(Offer(out_area, in_area, start + (position - 1) * step, quantity, step))
     return offers
 
 
