@@ -16,6 +16,7 @@ from gridpost.core.envelope import (
     LAST,
     MORE_FOLLOW,
     OPERATION_SET_NOUN,
+    REQUEST_VERBS,
     Error,
     EventMessage,
     FaultMessage,
@@ -194,6 +195,10 @@ class ReplyAddress:
         return self.name if self.kind is AddressKind.WEB else f"{self.kind}:{self.name}"
 
 
+CONTEXTS = frozenset({"PRODUCTION", "TESTING", "TRAINING", "DEVELOPMENT", "STUDY"})
+"""As 61968-100 cl. 6.3.2 and 8.4.2 name them: no name that begins so is ever of another context."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a receiver demands of every envelope."""
@@ -229,6 +234,7 @@ class Guard:
             raise Refusal(
                 Rule.ENVELOPE_USER, "the header says no User, and this interface needs one"
             )
+        self.check_reply_address(header, destination=destination)
         replay = header.replay_detection
         if replay is None:
             if self.replay_required:
@@ -240,3 +246,17 @@ class Guard:
                 f"created at {replay.created.text}, which is not within"
                 f" {int(self.replay_window.total_seconds())} s of our clock",
             )
+
+    def check_reply_address(self, header: Header, *, destination: str) -> None:
+        """61968-100 cl. 8.4.2: what is said in one context never reaches a name of another."""
+        if not header.reply_address or header.one_way or header.verb not in REQUEST_VERBS:
+            return
+        address = ReplyAddress.parse(header.reply_address)
+        first = address.name.partition(".")[0]
+        if address.kind is not AddressKind.WEB and first != destination:
+            if first in self.contexts | CONTEXTS:
+                raise Refusal(
+                    Rule.ENVELOPE_CONTEXT,
+                    f"the reply address '{clip(header.reply_address)}' is not of the context"
+                    f" '{destination}'",
+                )

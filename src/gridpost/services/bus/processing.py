@@ -28,7 +28,6 @@ from gridpost.core.envelope import (
     specific,
 )
 from gridpost.core.envelope_exchange import (
-    ReplyAddress,
     complete,
     error_of,
     event_of,
@@ -139,7 +138,9 @@ class Processor:
         posts = self.answering.posts(header, arrival, [response])
         rows += self.answering.went([response], posts, arrival)
         await self.journal.refused(refusal, arrival.destination, header.message_id or "", *rows)
-        return Treated(tuple(posts), None, posts[-1].body if posts else encode(response))
+        # Nobody can be told, so the operator finds it.
+        dead = None if posts or arrival.synchronous else refusal
+        return Treated(tuple(posts), dead, posts[-1].body if posts else encode(response))
 
     async def _serve(
         self, request: RequestMessage, body: bytes, arrival: Arrival, begun: float
@@ -148,8 +149,6 @@ class Processor:
         self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
         handler = self._handler(request)
         check_content(self._settings, header, request.payload)
-        if header.reply_address and not header.one_way:
-            ReplyAddress.parse(header.reply_address)
         if header.context is None:
             request = replace(request, header=replace(header, context=arrival.context))
         sla = self._settings.sla(header.verb, header.noun)
@@ -213,8 +212,6 @@ class Processor:
     def admit(self, message: RequestMessage, context: str) -> None:
         """Of a request that is done later: what can be refused at once."""
         self._settings.guard.check(message.header, destination=context, now=self._clock.now())
-        if message.header.reply_address and not message.header.one_way:
-            ReplyAddress.parse(message.header.reply_address)
         self._handler(message)
         check_content(self._settings, message.header, message.payload)
 
@@ -230,6 +227,10 @@ class Processor:
             return None
         if message.header.one_way or message.header.reply_address == arrival.reply_to:
             return None
+        try:
+            self.admit(message, arrival.context)
+        except Refusal:
+            return None  # the refusal itself comes at once
         said = self.answering.in_progress(message)
         post = self.answering.post(arrival.reply_to, said, arrival)
         await self.journal.note(
