@@ -43,6 +43,7 @@ from gridpost.transports.web_post import WebPost
 from gridpost.wire.envelope import decode
 from gridpost.wire.envelope.transform import Treatment, Xslt
 from gridpost.wire.envelope.typed import TypedService
+from gridpost.wire.envelope.wsdl import shipped_xsd
 
 TableBox = Callable[[str], Mailbox]
 
@@ -175,7 +176,11 @@ def sources(configuration: BusConfiguration, tables: TableBox) -> list[Source]:
 def typed_services(configuration: BusConfiguration) -> list[TypedService]:
     found = []
     for noun in configuration.nouns:
-        if noun.typed and noun.xsd is not None:
+        if noun.typed and noun.xsd is None:
+            ours, profile_of_ours = shipped_xsd(noun.name), shipped_xsd(f"Get{noun.name}")
+            assert ours is not None  # the section allows no other
+            found.append(TypedService(noun.name, ours, profile_of_ours, Path()))
+        elif noun.typed and noun.xsd is not None:
             profile = noun.xsd.with_name(f"Get{noun.xsd.name}")
             found.append(
                 TypedService(

@@ -37,7 +37,11 @@ def run(
 @app.command()
 def wsdl(
     schema: Annotated[
-        Path | None, typer.Argument(help="The noun's XSD, named like the noun: MeterReadings.xsd.")
+        Path | None,
+        typer.Argument(
+            help="The noun's XSD, named like the noun: WorkOrders.xsd;"
+            " or MeterReadings or EndDeviceControls, of which the bus has its own."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the WSDL files.")] = Path("wsdl"),
     generic: Annotated[
@@ -85,6 +89,10 @@ def wsdl(
         }
     elif schema is None:
         raise typer.BadParameter("give the noun's XSD, --generic or --check", param_hint="SCHEMA")
+    elif (ours := descriptions.shipped_xsd(str(schema))) is not None and not schema.exists():
+        found = descriptions.typed_files(
+            str(schema), ours, descriptions.shipped_xsd(f"Get{schema}")
+        )
     else:
         profile = schema.with_name(f"Get{schema.name}")
         found = descriptions.typed_files(

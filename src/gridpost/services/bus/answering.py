@@ -47,6 +47,8 @@ class Arrival:
     """On the monotonic clock: after it, nothing is executed any more."""
     synchronous: bool = False
     """Is the answer given in the exchange in which the request came?"""
+    own: bool = False
+    """Did an adapter of this bus write the envelope?"""
 
 
 class Answering:

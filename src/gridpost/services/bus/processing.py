@@ -146,7 +146,7 @@ class Processor:
         self, request: RequestMessage, body: bytes, arrival: Arrival, begun: float
     ) -> Treated:
         header = request.header
-        self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+        self._guard(header, arrival)
         handler = self._handler(request)
         check_content(self._settings, header, request.payload)
         if header.context is None:
@@ -208,6 +208,11 @@ class Processor:
             return self._again(stored)
 
         return await self._ledger.run(work, sla.within.total_seconds())
+
+    def _guard(self, header: Header, arrival: Arrival) -> None:
+        self._settings.guard.check(
+            header, destination=arrival.context, now=self._clock.now(), own=arrival.own
+        )
 
     def admit(self, message: RequestMessage, context: str) -> None:
         """Of a request that is done later: what can be refused at once."""
@@ -314,7 +319,7 @@ class Processor:
             if not isinstance(message, EventMessage):
                 raise Refusal(Rule.ENVELOPE_FORM, "only an EventMessage is taken here")
             header = message.header
-            self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+            self._guard(header, arrival)
             listener = self._handlers.events.get((header.verb, header.noun))
             if listener is None:
                 raise Refusal(
@@ -365,7 +370,7 @@ class Processor:
         keys = [f"p:{key}" for key in keys_of(header)]
         done = self.answering.response(header, Answer(complete()))
         try:
-            self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+            self._guard(header, arrival)
             check_content(self._settings, header, message.payload)
 
             def work(unit: BusUnit) -> tuple[Posted, ...]:

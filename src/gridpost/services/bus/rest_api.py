@@ -18,6 +18,7 @@ from gridpost.core.envelope import (
     IdKind,
     Pair,
     Payload,
+    ReplayDetection,
     Request,
     RequestMessage,
     ResponseMessage,
@@ -103,6 +104,7 @@ class RestApi:
         header = Header(
             verb,
             noun,
+            replay_detection=_replay(said.get("x-nonce"), said.get("x-created")),
             context=said.get("x-context", context),
             source=said.get("x-source"),
             async_reply=True if "x-reply-address" in said else None,
@@ -119,6 +121,15 @@ class RestApi:
 
 
 _QUERY = ("id", "start", "end", "kind")
+
+
+def _replay(nonce: str | None, created: str | None) -> ReplayDetection | None:
+    if not nonce and not created:
+        return None
+    at = _time(created, "X-Created")
+    if not nonce or at is None:
+        raise Refusal(Rule.BAD_VALUE, "X-Nonce and X-Created go together")
+    return ReplayDetection(nonce, at)
 
 
 def _time(text: str | None, name: str) -> Instant | None:

@@ -39,6 +39,14 @@ def message_xsd() -> bytes:
     return files("gridpost.wire.schemas").joinpath("envelope/Message.xsd").read_bytes()
 
 
+def shipped_xsd(name: str) -> bytes | None:
+    """The schema of a noun of the reference handlers, or of its Get profile; None: none is ours."""
+    if not _NAME.fullmatch(name):
+        return None
+    file = files("gridpost.wire.schemas").joinpath(f"envelope/nouns/{name}.xsd")
+    return file.read_bytes() if file.is_file() else None
+
+
 def generic_wsdl(address: str = GENERIC_ADDRESS) -> str:
     """Annex D, with the fault that it forgets."""
     text = files("gridpost.wire.schemas").joinpath("envelope/Generic.wsdl").read_text("utf-8")
