@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -73,26 +74,32 @@ class Buses:
         )
         self._alive: set[int] = set()
 
-    def _ask(self, *words: object) -> int:
-        assert self._parent.stdin is not None
-        assert self._parent.stdout is not None
-        print(*words, file=self._parent.stdin, flush=True)
-        return int(self._parent.stdout.readline())
+    async def _ask(self, *words: object) -> int:
+        """In a thread: connections of this loop must not fall silent, nor services in it."""
+
+        def ask() -> int:
+            assert self._parent.stdin is not None
+            assert self._parent.stdout is not None
+            print(*words, file=self._parent.stdin, flush=True)
+            return int(self._parent.stdout.readline())
+
+        return await asyncio.to_thread(ask)
 
     async def start(self, file: Path, stop_at: str) -> int:
-        pid = self._ask("start", file, stop_at)
+        pid = await self._ask("start", file, stop_at)
         self._alive.add(pid)
-        await eventually(lambda: (file.parent / f"serving-{pid}").exists())
+        await eventually(lambda: (file.parent / f"serving-{pid}").exists(), 300)
         return pid
 
-    def wait(self, pid: int) -> int:
-        code = self._ask("wait", pid)
+    async def wait(self, pid: int) -> int:
+        code = await self._ask("wait", pid)
         self._alive.discard(pid)
         return code
 
-    def kill(self, pid: int) -> int:
+    async def kill(self, pid: int) -> int:
+        code = await self._ask("kill", pid)
         self._alive.discard(pid)
-        return self._ask("kill", pid)
+        return code
 
     def close(self) -> None:
         assert self._parent.stdin is not None

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from lxml import etree
 
-from gridpost.core.amqp091 import Properties
+from gridpost.core.amqp091 import Properties, RabbitConnection
 from gridpost.core.bus import BusUnit
 from gridpost.core.envelope_exchange import prevailing
 from gridpost.core.journal import EnvelopeRow, RefusalRow
@@ -36,6 +36,7 @@ from gridpost.envelope import (
     encode,
     file_payload,
 )
+from gridpost.envelope.client import BusClient
 from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.handlers import Answer, Series
 from gridpost.services.bus.reference import CONTROLS, READINGS
@@ -793,6 +794,50 @@ async def test_listeners_get_what_they_subscribed_to(site: Site) -> None:
     await site.client.send(site.sender.event("closed", "BidSet", body))
     await eventually(lambda: late)
     assert [e.header.verb for e in late] == ["closed"]
+
+
+async def test_a_durable_subscription_of_a_client_loses_no_event(site: Site) -> None:
+    """It waits for a client that is away, and is not forgotten when the client fails."""
+    name, body = "audit-of-orders", '<o:Orders xmlns:o="urn:o"/>'
+    first = await BusClient(await _another(site), CONTEXT).open()
+    seen: list[str] = []
+    await first.subscribe(lambda event: seen.append(event.header.message_id), durable=name)
+    sent = [site.sender.event("created", "Orders", body) for _ in range(6)]
+    await site.client.send(sent[0])
+    await eventually(lambda: seen == [sent[0].header.message_id])
+    await eventually(lambda: not first._settling)
+    await first._connection.close()
+    temporary: list[str] = []
+    other = await BusClient(await _another(site), CONTEXT).open()
+    await other.subscribe(lambda event: temporary.append(event.header.message_id), noun="Orders")
+    await other._connection.close()
+    for event in sent[1:]:
+        await site.client.send(event)
+    assert await site.count(name) == 5
+    await site.channel.publish(b"<no", Properties(), routing_key=name)
+    # Once more when it fails, and what always fails is let go: the rest is not held up.
+    failing, once = sent[2].header.message_id, [sent[3].header.message_id]
+    second = await BusClient(await _another(site), CONTEXT).open()
+
+    def take(event: EventMessage) -> None:
+        number = event.header.message_id
+        if number == failing or number in once:
+            once[:] = [n for n in once if n != number]
+            raise ValueError("not now")
+        seen.append(number)
+
+    await second.subscribe(take, durable=name)
+    wanted = {event.header.message_id for event in sent} - {failing}
+    await eventually(lambda: set(seen) == wanted and second.unexpected == 2)
+    assert len(seen) == len(wanted)
+    await eventually(lambda: not second._settling)
+    await second._connection.close()
+    assert await site.count(name) == 0
+    assert temporary == []
+
+
+async def _another(site: Site) -> RabbitConnection:
+    return await site.rabbit.client(virtual_host=site.virtual_host).connect()
 
 
 @pytest.mark.req("100-6.15-a")

@@ -59,7 +59,7 @@ async def test_a_killed_bus_loses_nothing_and_does_nothing_twice(
         Properties(reply_to=replies, correlation_id="t", expiration=timedelta(minutes=10)),
         routing_key=QUEUE,
     )
-    assert buses.wait(doomed) == -9
+    assert await buses.wait(doomed) == -9
     # Another process, with the same store, goes on.
     second = await buses.start(file, "never")
     try:
@@ -69,7 +69,7 @@ async def test_a_killed_bus_loses_nothing_and_does_nothing_twice(
         await channel.consume(events, lambda m: told.append(m.body), no_ack=True)
         await eventually(lambda: got and told, 60)
     finally:
-        buses.kill(second)
+        await buses.kill(second)
         await connection.close()
     answer = decode(got[0])
     assert isinstance(answer, ResponseMessage)
@@ -93,14 +93,13 @@ async def test_a_callback_that_nobody_noted_is_made_again_with_the_same_bytes(
         doomed = await buses.start(file, "called")
         sent = Sender("EMS", CONTEXT).request("create", "Counts", COUNTS, reply_address=client.url)
         await channel.publish(encode(sent), Properties(), routing_key=QUEUE)
-        # In a thread: the client answers from this loop.
-        assert await asyncio.to_thread(buses.wait, doomed) == -9
+        assert await buses.wait(doomed) == -9
         assert len(client.taken) == 1
         second = await buses.start(file, "never")
         try:
             await eventually(lambda: len(client.taken) > 1)
         finally:
-            buses.kill(second)
+            await buses.kill(second)
             await connection.close()
         assert len({encode(reply) for reply in client.taken}) == 1
         assert client.taken[0].header.correlation_id == sent.header.correlation_id
@@ -202,7 +201,7 @@ async def test_buses_that_are_killed_at_any_moment_do_everything_once(
             goal = (number + chance.random()) * count / kills
             while len(client.sent) < goal and not sending.done():
                 await asyncio.sleep(0.001)
-            buses.kill(alive.pop(chance.randrange(len(alive))))
+            await buses.kill(alive.pop(chance.randrange(len(alive))))
             alive.append(await buses.start(file, "never"))
         await sending
         while client.open:
@@ -211,7 +210,7 @@ async def test_buses_that_are_killed_at_any_moment_do_everything_once(
                 client.note(client.replies, encode(reply))
             service.taken.clear()
         for pid in alive:
-            buses.kill(pid)
+            await buses.kill(pid)
     _, dead = await channel.declare_queue(f"{CONTEXT}.DEAD", passive=True)
     await connection.close()
     done = Counter(str(message_id) for (message_id,) in effects(tmp_path, postgres))
