@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
@@ -14,10 +15,21 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from gridpost.assembly.bus_configuration import NounSection, noun_schema
+from gridpost.assembly.bus_parts import typed_services
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.noun_schemas import read_noun_schemas
 from gridpost.cli.bus import app
 from gridpost.core.bus import BusUnit
-from gridpost.envelope import Guard, RequestMessage, ResponseMessage, Sender, User, decode, encode
+from gridpost.envelope import (
+    Guard,
+    Refusal,
+    RequestMessage,
+    ResponseMessage,
+    Sender,
+    User,
+    decode,
+    encode,
+)
 from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.reference import (
@@ -213,6 +225,36 @@ async def test_the_catalogue_lists_what_is_served_and_nothing_else_is(service: B
             answer = await told(service, KNOWN.request(verb, noun, body, ids=["nothing"]))
             listed = (verb, noun) in catalogue
             assert ("NOT_HANDLED" in answer.reply.codes) is not listed, (verb, noun)
+
+
+def test_a_schema_brings_along_what_it_includes(tmp_path: Path) -> None:
+    """So that a client that reads a description finds every file of it."""
+    zeep = pytest.importorskip("zeep")
+    start = (
+        f'<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:t="{BASE}/Notes#" '
+        f'targetNamespace="{BASE}/Notes#" elementFormDefault="qualified" version="1.0">'
+    )
+    parts = {
+        "Notes": '<xs:include schemaLocation="Parts.xsd"/><xs:element name="Notes" type="t:Notes"/>',
+        "Parts": '<xs:include schemaLocation="Words-1.xsd"/><xs:complexType name="Notes">'
+        '<xs:sequence><xs:element name="text" type="t:Word"/></xs:sequence></xs:complexType>',
+        "Words-1": '<xs:simpleType name="Word"><xs:restriction base="xs:string"/></xs:simpleType>',
+    }
+    for name, text in parts.items():
+        (tmp_path / f"{name}.xsd").write_text(f"{start}{text}</xs:schema>")
+    out = tmp_path / "out"
+    asked = ["wsdl", str(tmp_path / "Notes.xsd"), "--out", str(out)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    client = zeep.Client(str(out / "RequestNotes.wsdl"))
+    made = client.get_element(f"{{{BASE}/Notes#}}Notes")(text="word")
+    assert made.text == "word"
+    # The served service has them too, and a missing one is told by its name.
+    section = NounSection(name="Notes", xsd=tmp_path / "Notes.xsd", typed=True)
+    (service,) = typed_services(SimpleNamespace(nouns=[section]))
+    assert {f"xsd/{name}.xsd" for name in parts} <= set(service.files)
+    (tmp_path / "Words-1.xsd").unlink()
+    with pytest.raises(Refusal, match=r"Words-1\.xsd"):
+        read_noun_schemas(tmp_path / "Notes.xsd")
 
 
 def test_typed_services_of_our_own_nouns_need_no_schema_of_yours(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def wsdl(
     """
     import json
 
+    from gridpost.assembly.noun_schemas import read_noun_schemas
     from gridpost.core.refusal import Refusal, Rule
     from gridpost.wire.envelope import schema_change
     from gridpost.wire.envelope import wsdl as descriptions
@@ -94,10 +95,8 @@ def wsdl(
             str(schema), ours, descriptions.shipped_xsd(f"Get{schema}")
         )
     else:
-        profile = schema.with_name(f"Get{schema.name}")
-        found = descriptions.typed_files(
-            schema.stem, _read(schema), _read(profile) if profile.exists() else None
-        )
+        read = read_noun_schemas(schema)
+        found = descriptions.typed_files(schema.stem, read.schema, read.profile, read.more)
     for name, data in found.items():
         file = out / name
         file.parent.mkdir(parents=True, exist_ok=True)
