@@ -65,6 +65,7 @@ def test_response_times_are_those_of_duckdb(world, duck):
     assert sum(row["requests"] - row["answered"] for row in found) == 2
 
 
+@pytest.mark.req("100-6.14-a")
 def test_service_levels_hold_or_not_per_verb_and_noun(world, duck):
     found = {(r["agreement"], r["day"], r["verb"]): r for r in rows(world, "gold", "response_sla")}
     for agreement in AGREED:

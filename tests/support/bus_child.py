@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.bus import open_ledger
 from gridpost.assembly.bus_configuration import read_bus_configuration
+from gridpost.assembly.bus_parts import caller, web_post
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.bus import BusUnit
 from gridpost.envelope import RequestMessage
@@ -27,8 +28,20 @@ async def serve(file: Path, stop_at: str) -> None:
         if name == stop_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    calls = caller(web_post(configuration), None)
+
+    async def call(url: str, envelope: bytes) -> bytes | None:
+        answer = await calls.call(url, envelope)
+        step("called")
+        return answer
+
     service = BusService(
-        configuration.settings(), ledger, SystemClock(), BusMetrics(CollectorRegistry()), step=step
+        configuration.settings(),
+        ledger,
+        SystemClock(),
+        BusMetrics(CollectorRegistry()),
+        web=call,
+        step=step,
     )
 
     @service.handles("create", "Counts")
@@ -53,6 +66,7 @@ def parent() -> None:
         if command == "start":
             pid = os.fork()
             if not pid:
+                os.dup2(2, 1)  # the answers are the parent's alone
                 asyncio.run(serve(Path(arguments[0]), arguments[1]))
                 os._exit(0)
             alive.add(pid)

@@ -32,6 +32,7 @@ from gridpost.services.bus.reference import Relation
 from gridpost.services.bus.settings import BusSettings, Names, NounRules, Sla
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
 from gridpost.wire.envelope import Reading
+from gridpost.wire.envelope.wsdl import shipped_xsd
 from gridpost.wire.xml import Schema, XmlLimits
 
 Count = Annotated[int, Field(ge=1)]
@@ -88,7 +89,8 @@ class RelationSection(_Section):
 class NounSection(_Section):
     name: Name
     xsd: Path | None = None
-    """Without one, payloads are passed on unlooked at."""
+    """Without one, payloads are passed on unlooked at; typed services of MeterReadings and
+    EndDeviceControls have one of our own."""
     journal_content: bool = False
     typed: bool = False
     """Serve the strongly typed web services of Annex C; the XSD must be named like the noun."""
@@ -99,6 +101,8 @@ class NounSection(_Section):
     def _no_class(self) -> NounSection:
         if self.name in _CLASSES:
             raise ValueError(f"'{self.name}' is a class of the CIM; a noun is another word")
+        if self.typed and self.xsd is None and shipped_xsd(self.name) is not None:
+            return self
         if self.typed and (self.xsd is None or self.xsd.stem != self.name):
             raise ValueError(f"typed services need xsd = {self.name}.xsd")
         return self
@@ -243,7 +247,8 @@ class BusConfiguration(Configuration):
 def noun_schema(noun: NounSection) -> Schema | None:
     """The noun's XSD; it must define an element of that name (61968-100 cl. 7)."""
     if noun.xsd is None:
-        return None
+        shipped = shipped_xsd(noun.name) if noun.typed else None
+        return None if shipped is None else Schema(f"{noun.name}.xsd", etree.fromstring(shipped))
     try:
         tree = etree.parse(noun.xsd, etree.XMLParser(resolve_entities=False, no_network=True))
         schema = Schema(noun.xsd.name, tree.getroot())

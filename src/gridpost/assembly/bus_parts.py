@@ -22,6 +22,7 @@ from gridpost.assembly.bus_configuration import BusConfiguration
 from gridpost.assembly.bus_links import SourceSection, SubscriberSection, WebSection
 from gridpost.assembly.bus_security import SoapSecurity
 from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.noun_schemas import read_noun_schemas
 from gridpost.assembly.spool import spooling
 from gridpost.core.https import TlsCredentials
 from gridpost.core.refusal import Refusal, Rule
@@ -43,6 +44,7 @@ from gridpost.transports.web_post import WebPost
 from gridpost.wire.envelope import decode
 from gridpost.wire.envelope.transform import Treatment, Xslt
 from gridpost.wire.envelope.typed import TypedService
+from gridpost.wire.envelope.wsdl import shipped_xsd
 
 TableBox = Callable[[str], Mailbox]
 
@@ -175,15 +177,14 @@ def sources(configuration: BusConfiguration, tables: TableBox) -> list[Source]:
 def typed_services(configuration: BusConfiguration) -> list[TypedService]:
     found = []
     for noun in configuration.nouns:
-        if noun.typed and noun.xsd is not None:
-            profile = noun.xsd.with_name(f"Get{noun.xsd.name}")
+        if noun.typed and noun.xsd is None:
+            ours, profile_of_ours = shipped_xsd(noun.name), shipped_xsd(f"Get{noun.name}")
+            assert ours is not None  # the section allows no other
+            found.append(TypedService(noun.name, ours, profile_of_ours, Path()))
+        elif noun.typed and noun.xsd is not None:
+            read = read_noun_schemas(noun.xsd)
             found.append(
-                TypedService(
-                    noun.name,
-                    noun.xsd.read_bytes(),
-                    profile.read_bytes() if profile.exists() else None,
-                    noun.xsd.parent,
-                )
+                TypedService(noun.name, read.schema, read.profile, noun.xsd.parent, read.more)
             )
     return found
 

@@ -37,7 +37,11 @@ def run(
 @app.command()
 def wsdl(
     schema: Annotated[
-        Path | None, typer.Argument(help="The noun's XSD, named like the noun: MeterReadings.xsd.")
+        Path | None,
+        typer.Argument(
+            help="The noun's XSD, named like the noun: WorkOrders.xsd;"
+            " or MeterReadings or EndDeviceControls, of which the bus has its own."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the WSDL files.")] = Path("wsdl"),
     generic: Annotated[
@@ -57,6 +61,7 @@ def wsdl(
     """
     import json
 
+    from gridpost.assembly.noun_schemas import read_noun_schemas
     from gridpost.core.refusal import Refusal, Rule
     from gridpost.wire.envelope import schema_change
     from gridpost.wire.envelope import wsdl as descriptions
@@ -85,11 +90,13 @@ def wsdl(
         }
     elif schema is None:
         raise typer.BadParameter("give the noun's XSD, --generic or --check", param_hint="SCHEMA")
-    else:
-        profile = schema.with_name(f"Get{schema.name}")
+    elif (ours := descriptions.shipped_xsd(str(schema))) is not None and not schema.exists():
         found = descriptions.typed_files(
-            schema.stem, _read(schema), _read(profile) if profile.exists() else None
+            str(schema), ours, descriptions.shipped_xsd(f"Get{schema}")
         )
+    else:
+        read = read_noun_schemas(schema)
+        found = descriptions.typed_files(schema.stem, read.schema, read.profile, read.more)
     for name, data in found.items():
         file = out / name
         file.parent.mkdir(parents=True, exist_ok=True)

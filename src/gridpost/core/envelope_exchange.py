@@ -16,6 +16,7 @@ from gridpost.core.envelope import (
     LAST,
     MORE_FOLLOW,
     OPERATION_SET_NOUN,
+    REQUEST_VERBS,
     Error,
     EventMessage,
     FaultMessage,
@@ -194,6 +195,10 @@ class ReplyAddress:
         return self.name if self.kind is AddressKind.WEB else f"{self.kind}:{self.name}"
 
 
+CONTEXTS = frozenset({"PRODUCTION", "TESTING", "TRAINING", "DEVELOPMENT", "STUDY"})
+"""As 61968-100 cl. 6.3.2 and 8.4.2 name them: no name that begins so is ever of another context."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a receiver demands of every envelope."""
@@ -211,8 +216,9 @@ class Guard:
         if self.nonces_kept < timedelta(days=1):
             raise Refusal(Rule.USAGE, "nonces are remembered for at least a day")
 
-    def check(self, header: Header, *, destination: str, now: datetime) -> None:
-        """`destination`: the context of the queue, topic or URL by which it came."""
+    def check(self, header: Header, *, destination: str, now: datetime, own: bool = False) -> None:
+        """`destination`: the context of the queue, topic or URL by which it came. `own`: we wrote
+        the envelope ourselves a moment ago, so that nobody can have replayed it."""
         context = header.context if header.context is not None else destination
         if context not in self.contexts or context != destination:
             raise Refusal(
@@ -229,9 +235,10 @@ class Guard:
             raise Refusal(
                 Rule.ENVELOPE_USER, "the header says no User, and this interface needs one"
             )
+        self.check_reply_address(header, destination=destination)
         replay = header.replay_detection
         if replay is None:
-            if self.replay_required:
+            if self.replay_required and not own:
                 raise Refusal(Rule.ENVELOPE_REPLAY, "the header has no ReplayDetection")
             return
         if abs(now - replay.created.at) > self.replay_window:
@@ -239,4 +246,18 @@ class Guard:
                 Rule.ENVELOPE_STALE,
                 f"created at {replay.created.text}, which is not within"
                 f" {int(self.replay_window.total_seconds())} s of our clock",
+            )
+
+    def check_reply_address(self, header: Header, *, destination: str) -> None:
+        """61968-100 cl. 8.4.2: what is said in one context never reaches a name of another."""
+        if not header.reply_address or header.one_way or header.verb not in REQUEST_VERBS:
+            return
+        address = ReplyAddress.parse(header.reply_address)
+        first = address.name.partition(".")[0]
+        elsewhere = (self.contexts | CONTEXTS) - {destination}
+        if address.kind is not AddressKind.WEB and first in elsewhere:
+            raise Refusal(
+                Rule.ENVELOPE_CONTEXT,
+                f"the reply address '{clip(header.reply_address)}' is not of the context"
+                f" '{destination}'",
             )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from gridpost.core.amqp091 import Channel, Incoming, Properties, RabbitConnection
 from gridpost.core.envelope import (
@@ -20,7 +22,11 @@ from gridpost.core.envelope import (
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.envelope import decode, encode
 
+log = logging.getLogger(__name__)
+
 Answered = ResponseMessage | FaultMessage
+_PREFETCH = 64
+"""Events that a durable subscription has at hand at a time."""
 
 
 class Naming(Protocol):
@@ -59,6 +65,8 @@ class BusClient:
         self.reply_queue = ""
         self._waiting: dict[str, asyncio.Queue[Answered]] = {}
         self.unexpected = 0
+        """Replies to nobody, and what a subscription could not use."""
+        self._settling: set[asyncio.Future[None]] = set()
 
     async def open(self) -> BusClient:
         channel = self._channel = await self._connection.channel()
@@ -135,7 +143,12 @@ class BusClient:
         noun: str = "*",
         durable: str = "",
     ) -> None:
-        """Events by verb and noun, `*` is any; with a name the subscription outlives this client."""
+        """Events by verb and noun, `*` is any; with a name the subscription outlives this client.
+
+        Of a durable one each event stays in its queue until `take` has returned: an event comes
+        again after a crash, and once more when `take` raises. What fails twice, or is no event,
+        is let go and counted in `unexpected`.
+        """
         channel = self._open()
         if durable:
             queue, _ = await channel.declare_queue(durable)
@@ -145,12 +158,42 @@ class BusClient:
         pattern = name.removesuffix("created") + verb
         await channel.bind(queue, self._names.exchange(self._context), pattern)
 
+        def settle(work: Coroutine[Any, Any, None]) -> None:
+            task = asyncio.ensure_future(work)
+            self._settling.add(task)
+            task.add_done_callback(self._settled)
+
         def taken(incoming: Incoming) -> None:
+            message = self._event(incoming)
+            if message is None:
+                self.unexpected += 1
+            else:
+                try:
+                    take(message)
+                except Exception:
+                    log.exception("an event could not be taken: %s", message.header.message_id)
+                    again = bool(durable) and not incoming.redelivered
+                    self.unexpected += not again
+                    if durable:
+                        settle(channel.nack(incoming.tag, requeue=again))
+                    return
+            if durable:
+                settle(channel.ack(incoming.tag))
+
+        await channel.consume(queue, taken, prefetch=_PREFETCH, no_ack=not durable)
+
+    def _event(self, incoming: Incoming) -> EventMessage | None:
+        with suppress(Refusal):
             message = specific(decode(incoming.body))
             if isinstance(message, EventMessage):
-                take(message)
+                return message
+        return None
 
-        await channel.consume(queue, taken, no_ack=True)
+    def _settled(self, task: asyncio.Future[None]) -> None:
+        """Without a connection nothing can be settled; the broker gives it out again."""
+        self._settling.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     def _reply(self, incoming: Incoming) -> None:
         try:

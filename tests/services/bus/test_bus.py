@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from lxml import etree
 
-from gridpost.core.amqp091 import Properties
+from gridpost.core.amqp091 import Properties, RabbitConnection
 from gridpost.core.bus import BusUnit
 from gridpost.core.envelope_exchange import prevailing
 from gridpost.core.journal import EnvelopeRow, RefusalRow
@@ -36,6 +36,7 @@ from gridpost.envelope import (
     encode,
     file_payload,
 )
+from gridpost.envelope.client import BusClient
 from gridpost.services.bus.answering import Arrival
 from gridpost.services.bus.handlers import Answer, Series
 from gridpost.services.bus.reference import CONTROLS, READINGS
@@ -46,10 +47,22 @@ from support.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HANG = threading.Event()
 CALLS: list[str] = []
+STUMBLES: list[str] = []
+"""Steps at which the bus itself breaks, each once."""
+
+
+def stumble(name: str) -> None:
+    if name in STUMBLES:
+        STUMBLES.remove(name)
+        raise ZeroDivisionError(name)
 
 
 def bus(row: str) -> pytest.MarkDecorator:
     return pytest.mark.req(row, component="bus")
+
+
+def transport(row: str) -> pytest.MarkDecorator:
+    return pytest.mark.req(row, component="transport")
 
 
 def register(service: BusService) -> None:
@@ -88,7 +101,8 @@ def register(service: BusService) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(rabbitmq, tmp_path_factory):
-    async with bus_site(rabbitmq, tmp_path_factory.mktemp("bus"), register) as running:
+    home = tmp_path_factory.mktemp("bus")
+    async with bus_site(rabbitmq, home, register, step=stumble) as running:
         yield running
         HANG.set()
 
@@ -546,20 +560,81 @@ async def test_what_is_sent_by_amqp_is_the_envelope_and_nothing_else(site: Site)
         assert isinstance(decode(incoming.body), kind)
 
 
+async def test_a_mistake_of_the_bus_itself_keeps_no_message_from_others(site: Site) -> None:
+    """Once more, by whoever takes it then; and what breaks again is a dead letter."""
+    replies = await site.reply_queue()
+    for broken in (["taken"], ["committed"], ["published"]):
+        STUMBLES.extend(broken)
+        request = site.sender.request("create", "Notes", NOTE.format("stumbled"))
+        await site.put("create", "Notes", encode(request), reply_to=replies)
+        answer = decode((await site.next(replies)).body)
+        assert answer.header.correlation_id == request.header.correlation_id
+        await eventually(lambda: not STUMBLES)
+        assert CALLS.count(request.header.message_id or "") == 1
+        if broken == ["published"]:
+            assert decode((await site.next(replies)).body) == answer
+        # The next stumble is another message's: this one has to be let go first.
+        await eventually(lambda: not site.service._tasks)
+    STUMBLES.extend(["taken", "taken"])
+    request = site.sender.request("create", "Notes", NOTE.format("never"))
+    await site.put("create", "Notes", encode(request), reply_to=replies)
+    assert (await site.dead()).body == encode(request)
+    assert request.header.message_id not in CALLS
+
+
 async def test_a_reply_to_nobody_is_kept(site: Site) -> None:
     request = site.sender.request("create", "Notes", NOTE.format("nobody"))
     await site.put("create", "Notes", encode(request), reply_to="no-such-queue")
     dead = await site.dead()
     assert dead.properties.headers["x-undeliverable-to"] == "queue:no-such-queue"
-    elsewhere = site.sender.request(
-        "create", "Notes", NOTE.format("nobody"), reply_address="topic:PRODUCTION.X"
-    )
-    await site.put("create", "Notes", encode(elsewhere))
-    lost = await site.dead()
-    assert lost.properties.headers["x-undeliverable-to"] == "topic:PRODUCTION.X"
     answer = decode(dead.body)
     assert isinstance(answer, ResponseMessage)
     assert answer.reply.result is Result.OK
+    # Nobody listens to the one topic, and the other is in no context of this bus.
+    for topic in (f"{CONTEXT}.REPLIES.Nobody", "ELSEWHERE.X"):
+        request = site.sender.request(
+            "create", "Notes", NOTE.format("nobody"), reply_address=f"topic:{topic}"
+        )
+        await site.put("create", "Notes", encode(request))
+        lost = await site.dead()
+        assert lost.properties.headers["x-undeliverable-to"] == f"topic:{topic}"
+        assert decode(lost.body).header.correlation_id == request.header.correlation_id
+
+
+@transport("100-6.3.2-j")
+@transport("100-8.4.2-a")
+@bus("100-8.4.2-a")
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        ("ftp:replies", "ENVELOPE_REPLY_ADDRESS"),
+        ("queue:PRODUCTION.REQUESTS.Notes.create", "ENVELOPE_CONTEXT"),
+        ("topic:PRODUCTION.EVENTS.Notes.created", "ENVELOPE_CONTEXT"),
+    ],
+)
+async def test_what_is_to_be_answered_in_another_place_than_ours_is_not_done(
+    site: Site, address: str, code: str
+) -> None:
+    """The context is the first word of a name: training never reaches production."""
+    production, replies = address.partition(":")[2], await site.reply_queue()
+    await site.channel.declare_queue(production)
+    request = site.sender.request(
+        "create", "Notes", NOTE.format("elsewhere"), reply_address=address
+    )
+    # Whoever can be told is told by the transport's own address ...
+    await site.put("create", "Notes", encode(request), reply_to=replies)
+    answer = decode((await site.next(replies)).body)
+    assert isinstance(answer, ResponseMessage)
+    assert answer.reply.codes == {code}
+    # ... and what nobody can be told about is kept.
+    request = site.sender.request(
+        "create", "Notes", NOTE.format("elsewhere"), reply_address=address
+    )
+    await site.put("create", "Notes", encode(request))
+    assert (await site.dead()).body == encode(request)
+    assert request.header.message_id not in CALLS
+    assert await site.count(production) == 0
+    await site.channel.delete_queue(production)
 
 
 @pytest.mark.req("100-A-ag")
@@ -721,6 +796,50 @@ async def test_listeners_get_what_they_subscribed_to(site: Site) -> None:
     await site.client.send(site.sender.event("closed", "BidSet", body))
     await eventually(lambda: late)
     assert [e.header.verb for e in late] == ["closed"]
+
+
+async def test_a_durable_subscription_of_a_client_loses_no_event(site: Site) -> None:
+    """It waits for a client that is away, and is not forgotten when the client fails."""
+    name, body = "audit-of-orders", '<o:Orders xmlns:o="urn:o"/>'
+    first = await BusClient(await _another(site), CONTEXT).open()
+    seen: list[str] = []
+    await first.subscribe(lambda event: seen.append(event.header.message_id), durable=name)
+    sent = [site.sender.event("created", "Orders", body) for _ in range(6)]
+    await site.client.send(sent[0])
+    await eventually(lambda: seen == [sent[0].header.message_id])
+    await eventually(lambda: not first._settling)
+    await first._connection.close()
+    temporary: list[str] = []
+    other = await BusClient(await _another(site), CONTEXT).open()
+    await other.subscribe(lambda event: temporary.append(event.header.message_id), noun="Orders")
+    await other._connection.close()
+    for event in sent[1:]:
+        await site.client.send(event)
+    assert await site.count(name) == 5
+    await site.channel.publish(b"<no", Properties(), routing_key=name)
+    # Once more when it fails, and what always fails is let go: the rest is not held up.
+    failing, once = sent[2].header.message_id, [sent[3].header.message_id]
+    second = await BusClient(await _another(site), CONTEXT).open()
+
+    def take(event: EventMessage) -> None:
+        number = event.header.message_id
+        if number == failing or number in once:
+            once[:] = [n for n in once if n != number]
+            raise ValueError("not now")
+        seen.append(number)
+
+    await second.subscribe(take, durable=name)
+    wanted = {event.header.message_id for event in sent} - {failing}
+    await eventually(lambda: set(seen) == wanted and second.unexpected == 2)
+    assert len(seen) == len(wanted)
+    await eventually(lambda: not second._settling)
+    await second._connection.close()
+    assert await site.count(name) == 0
+    assert temporary == []
+
+
+async def _another(site: Site) -> RabbitConnection:
+    return await site.rabbit.client(virtual_host=site.virtual_host).connect()
 
 
 @pytest.mark.req("100-6.15-a")

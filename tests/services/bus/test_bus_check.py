@@ -56,6 +56,8 @@ def test_contexts_that_share_a_broker_are_a_doubt(tmp_path: Path) -> None:
     ("old", "new", "reason"),
     [
         ("m:Source = 'EMS'", "m:Source = ", "XPath"),
+        ("m:Source = 'EMS'", "m:Source = lower('EMS')", "evaluated"),
+        ("m:Source = 'EMS'", "x:Source = 'EMS'", "evaluated"),
         ("queue:OTHER", "smtp:OTHER", "leads to"),
         ("queue:OTHER", "mades:E2", "mades"),
         ("folder:drop", "sftp://x/y", "known_hosts"),

@@ -16,6 +16,7 @@ from gridpost.core.refusal import Refusal
 from gridpost.envelope import (
     FaultMessage,
     Identifier,
+    Pair,
     Payload,
     RequestMessage,
     ResponseMessage,
@@ -80,6 +81,11 @@ async def site(rabbitmq, tmp_path_factory, partner: WebService):
             "targets": [{"to": partner.url}],
             "xslt": home / "sheet.xslt",
             "unpack": True,
+        },
+        {
+            "when": "m:Property[m:Name = 'to']/m:Value = 'partner'",
+            "targets": [{"to": partner.url}],
+            "xslt": home / "sheet.xslt",
         },
         {
             "verb": "get",
@@ -229,6 +235,26 @@ async def test_an_envelope_is_unpacked_and_transformed_on_its_way(
     assert seen.payload.compressed is None
     assert "<o:new>7</o:new>" in seen.payload.content[0].text
     assert seen.header.message_id == request.header.message_id
+
+
+@bus("100-5.3.6-d")
+@pytest.mark.parametrize("noun", ["Apples", "Bridges"])
+async def test_one_rule_routes_and_transforms_any_noun(
+    site: WebBus, partner: WebService, noun: str
+) -> None:
+    """Neither is known to the bus: there is nothing about them but the envelope."""
+    taken = await serve(site, f"{CONTEXT}.REQUESTS.{noun}.create")
+    partner.taken.clear()
+    content = f'<o:{noun} xmlns:o="urn:o"><o:old>{noun}</o:old></o:{noun}>'
+    proxied = site.sender.request("create", noun, content)
+    assert (await site.ask(proxied)).reply.ids == (Identifier("part-0"),)
+    assert taken == [decode(encode(proxied))]
+    routed = site.sender.request("create", noun, content, properties=[Pair("to", "partner")])
+    assert (await site.ask(routed)).reply.result is Result.OK
+    (found,) = partner.taken
+    assert found.header == decode(encode(routed)).header
+    assert f"<o:new>{noun}</o:new>" in found.payload.content[0].text
+    assert len(taken) == 1
 
 
 async def test_events_land_in_folders_and_tables_once(site: WebBus) -> None:

@@ -214,6 +214,8 @@ def _unsent(site: WebBus) -> int:
 
 @bus("100-5.2.5-b")
 @transport("100-5.2.5-b")
+@transport("100-6.3.2-i")
+@transport("100-6.3.2-j")
 async def test_replies_go_to_the_url_the_topic_or_the_queue_that_was_given(site: WebBus) -> None:
     queue, topic = "parts-replies", f"{CONTEXT}.REPLIES.Parts"
     for name in (queue, "parts-listener"):
@@ -244,6 +246,10 @@ async def test_replies_go_to_the_url_the_topic_or_the_queue_that_was_given(site:
             assert [m.reply.ids[0].value for m in found] == ["a", "b", "c"]
             assert [sorted(m.reply.codes) for m in found] == [["0.1"], ["0.1"], ["0.2"]]
             assert {m.header.correlation_id for m in found} == {request.header.correlation_id}
+            # ... and nowhere else.
+            for name in (queue, "parts-listener"):
+                assert await site.channel.get(name) is None
+            assert len(client.taken) == 3
 
 
 @bus("100-5.2.5-g")

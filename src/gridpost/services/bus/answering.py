@@ -47,6 +47,8 @@ class Arrival:
     """On the monotonic clock: after it, nothing is executed any more."""
     synchronous: bool = False
     """Is the answer given in the exchange in which the request came?"""
+    own: bool = False
+    """Did an adapter of this bus write the envelope?"""
 
 
 class Answering:
@@ -74,12 +76,20 @@ class Answering:
         # 61968-100 cl. 6.3.2: the transport's address for the transport, unless the reply comes later.
         address = arrival.reply_to
         if request.async_reply or not address:
-            address = request.reply_address or arrival.reply_to
+            address = self._given_address(request, arrival) or arrival.reply_to
         if arrival.synchronous and not request.async_reply:
             address = ""
         elif not address:
             return []
         return [self.post(address, response, arrival) for response in responses]
+
+    def _given_address(self, request: Header, arrival: Arrival) -> str:
+        """Empty: there is none, or it is none that we may answer to."""
+        try:
+            self._settings.guard.check_reply_address(request, destination=arrival.context)
+        except Refusal:
+            return ""
+        return request.reply_address or ""
 
     def went(
         self, responses: Iterable[ResponseMessage], posts: Iterable[Outgoing], arrival: Arrival

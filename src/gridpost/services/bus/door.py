@@ -26,7 +26,10 @@ class WebDoor:
     def __init__(self, service: BusService) -> None:
         self._service = service
 
-    async def request(self, body: bytes, context: str, destination: str) -> Given:
+    async def request(
+        self, body: bytes, context: str, destination: str, *, own: bool = False
+    ) -> Given:
+        """`own`: an adapter of this bus wrote the envelope."""
         service = self._service
         try:
             message = service.processor.read(body)
@@ -34,12 +37,12 @@ class WebDoor:
             message = None
         if isinstance(message, RequestMessage):
             if service.forwarder is not None:
-                found = await service.forwarder.web(message, body, context, destination)
+                found = await service.forwarder.web(message, body, context, destination, own)
                 if found is not None:
                     return Given(found.answer)
             if message.header.one_way or message.header.async_reply:
                 return await self._later(message, body, Arrival(context, destination))
-        arrival = Arrival(context, destination, synchronous=True)
+        arrival = Arrival(context, destination, synchronous=True, own=own)
         treated = await service.processor.request(body, arrival)
         await service.post.publish(treated.posts)
         return Given(treated.response, treated.dead is not None)
@@ -70,8 +73,11 @@ class WebDoor:
         await journal.note(journal.goes(progress, given, context, place))
         return Given(given)
 
-    async def event(self, body: bytes, context: str, destination: str) -> Given:
-        treated = await self._service.processor.publish(body, Arrival(context, destination))
+    async def event(
+        self, body: bytes, context: str, destination: str, *, own: bool = False
+    ) -> Given:
+        arrival = Arrival(context, destination, own=own)
+        treated = await self._service.processor.publish(body, arrival)
         await self._service.post.publish(treated.posts)
         return Given(treated.response, treated.dead is not None)
 

@@ -63,6 +63,8 @@ class Trip:
     body: bytes
     context: str
     place: str
+    own: bool = False
+    """Did an adapter of this bus write it?"""
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -121,7 +123,7 @@ class Forwarder:
     # -- from the web
 
     async def web(
-        self, message: RequestMessage, body: bytes, context: str, place: str
+        self, message: RequestMessage, body: bytes, context: str, place: str, own: bool = False
     ) -> Passed | None:
         """None: it is served here."""
         rule = self.rule(message)
@@ -129,7 +131,7 @@ class Forwarder:
         here = (header.verb, header.noun) in service.handlers.requests
         if rule is None and (here or not self._proxy or header.noun == OPERATION_SET_NOUN):
             return None
-        trip = Trip(message, body, context, place)
+        trip = Trip(message, body, context, place, own)
         try:
             target, body = await self._chosen(rule, trip)
             if not trip.alone:
@@ -152,7 +154,9 @@ class Forwarder:
 
     async def _chosen(self, rule: RouteRule | None, trip: Trip) -> tuple[Target, bytes]:
         service, header = self._service, trip.message.header
-        service.settings.guard.check(header, destination=trip.context, now=service.clock.now())
+        service.settings.guard.check(
+            header, destination=trip.context, now=service.clock.now(), own=trip.own
+        )
         if rule is None:
             name = service.settings.names.destination(trip.context, header.verb, header.noun)
             return Target(f"queue:{name}"), trip.body

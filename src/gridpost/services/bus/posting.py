@@ -29,6 +29,7 @@ CONTENT_TYPE = "application/xml"
 CLAIM = "x-claim"
 _BATCH = 500
 _RETRY_SECONDS = 1.0
+_NOWHERE = (Rule.AMQP091_UNROUTED, Rule.ENVELOPE_CONTEXT, Rule.ENVELOPE_REPLY_ADDRESS)
 WebCall = Callable[[str, bytes], Awaitable[bytes | None]]
 """Hands an envelope to a web service; its answer, or None: taken without a word."""
 Returned = Callable[[Outgoing, bytes | None, str], Awaitable[None]]
@@ -96,7 +97,6 @@ class Post:
             self._sent.put_nowait(post.sequence)
 
     async def _deliver(self, outgoing: Outgoing) -> None:
-        address = ReplyAddress.parse(outgoing.address)
         channel = self._open()
         properties = Properties(
             content_type=CONTENT_TYPE,
@@ -107,6 +107,7 @@ class Post:
         )
         try:
             # What leads nowhere must not hold up the rest.
+            address = ReplyAddress.parse(outgoing.address)
             if address.kind is AddressKind.TOPIC:
                 exchange = self._exchange_of(address.name)
                 await channel.publish(
@@ -114,12 +115,13 @@ class Post:
                     properties,
                     exchange=exchange,
                     routing_key=address.name,
-                    mandatory=False,
+                    # An event without listeners is nothing lost; a reply without one is.
+                    mandatory=outgoing.reply,
                 )
             else:
                 await channel.publish(outgoing.body, properties, routing_key=address.name)
         except Refusal as refusal:
-            if refusal.rule not in (Rule.AMQP091_UNROUTED, Rule.ENVELOPE_CONTEXT):
+            if refusal.rule not in _NOWHERE:
                 raise
             await self.bury(outgoing, refusal.message)
 

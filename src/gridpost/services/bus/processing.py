@@ -28,7 +28,6 @@ from gridpost.core.envelope import (
     specific,
 )
 from gridpost.core.envelope_exchange import (
-    ReplyAddress,
     complete,
     error_of,
     event_of,
@@ -139,17 +138,17 @@ class Processor:
         posts = self.answering.posts(header, arrival, [response])
         rows += self.answering.went([response], posts, arrival)
         await self.journal.refused(refusal, arrival.destination, header.message_id or "", *rows)
-        return Treated(tuple(posts), None, posts[-1].body if posts else encode(response))
+        # Nobody can be told, so the operator finds it.
+        dead = None if posts or arrival.synchronous else refusal
+        return Treated(tuple(posts), dead, posts[-1].body if posts else encode(response))
 
     async def _serve(
         self, request: RequestMessage, body: bytes, arrival: Arrival, begun: float
     ) -> Treated:
         header = request.header
-        self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+        self._guard(header, arrival)
         handler = self._handler(request)
         check_content(self._settings, header, request.payload)
-        if header.reply_address and not header.one_way:
-            ReplyAddress.parse(header.reply_address)
         if header.context is None:
             request = replace(request, header=replace(header, context=arrival.context))
         sla = self._settings.sla(header.verb, header.noun)
@@ -210,11 +209,14 @@ class Processor:
 
         return await self._ledger.run(work, sla.within.total_seconds())
 
+    def _guard(self, header: Header, arrival: Arrival) -> None:
+        self._settings.guard.check(
+            header, destination=arrival.context, now=self._clock.now(), own=arrival.own
+        )
+
     def admit(self, message: RequestMessage, context: str) -> None:
         """Of a request that is done later: what can be refused at once."""
         self._settings.guard.check(message.header, destination=context, now=self._clock.now())
-        if message.header.reply_address and not message.header.one_way:
-            ReplyAddress.parse(message.header.reply_address)
         self._handler(message)
         check_content(self._settings, message.header, message.payload)
 
@@ -230,6 +232,10 @@ class Processor:
             return None
         if message.header.one_way or message.header.reply_address == arrival.reply_to:
             return None
+        try:
+            self.admit(message, arrival.context)
+        except Refusal:
+            return None  # the refusal itself comes at once
         said = self.answering.in_progress(message)
         post = self.answering.post(arrival.reply_to, said, arrival)
         await self.journal.note(
@@ -313,7 +319,7 @@ class Processor:
             if not isinstance(message, EventMessage):
                 raise Refusal(Rule.ENVELOPE_FORM, "only an EventMessage is taken here")
             header = message.header
-            self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+            self._guard(header, arrival)
             listener = self._handlers.events.get((header.verb, header.noun))
             if listener is None:
                 raise Refusal(
@@ -364,7 +370,7 @@ class Processor:
         keys = [f"p:{key}" for key in keys_of(header)]
         done = self.answering.response(header, Answer(complete()))
         try:
-            self._settings.guard.check(header, destination=arrival.context, now=self._clock.now())
+            self._guard(header, arrival)
             check_content(self._settings, header, message.payload)
 
             def work(unit: BusUnit) -> tuple[Posted, ...]:

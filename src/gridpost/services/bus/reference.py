@@ -27,6 +27,12 @@ from gridpost.wire.xml import parse
 READINGS = "http://iec.ch/TC57/2011/MeterReadings#"
 CONTROLS = "http://iec.ch/TC57/2011/EndDeviceControls#"
 Now = Callable[[], datetime]
+CONTROL_PARTS = (
+    "mRID", "drProgramLevel", "drProgramMandatory", "issuerID", "issuerTrackingID", "reason",
+    "EndDeviceControlType", "EndDeviceGroups", "EndDevices", "Names", "scheduledInterval",
+    "UsagePoints",
+)  # fmt: skip
+"""The order that our schema of EndDeviceControls has; what it does not know comes last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,9 @@ Relations = Mapping[str, Relation]
 def register_reference(handlers: Handlers, now: Now, relations: Relations | None = None) -> None:
     """MeterReadings and EndDeviceControls; `relations` are those of EndDeviceControls."""
     MeterReadings().register(handlers)
-    controls = Objects("EndDeviceControls", "EndDeviceControl", CONTROLS, now, relations or {})
+    controls = Objects(
+        "EndDeviceControls", "EndDeviceControl", CONTROLS, now, relations or {}, CONTROL_PARTS
+    )
     controls.register(handlers)
 
 
@@ -82,10 +90,18 @@ class Objects:
     """The master of one noun: create, change, cancel, close, delete and get."""
 
     def __init__(
-        self, noun: str, element: str, namespace: str, now: Now, relations: Relations
+        self,
+        noun: str,
+        element: str,
+        namespace: str,
+        now: Now,
+        relations: Relations,
+        order: Sequence[str] = (),
     ) -> None:
+        """`order`: of the parts of an object, so that a changed one is still what its schema says."""
         self._noun, self._element, self._namespace, self._now = noun, element, namespace, now
         self._relations = relations
+        self._order = {name: place for place, name in enumerate(order)}
 
     def register(self, handlers: Handlers) -> None:
         noun = self._noun
@@ -240,6 +256,8 @@ class Objects:
             own = etree.Element(f"{{{self._namespace}}}mRID")
             own.text = mrid
             element.insert(0, own)
+        last = len(self._order)
+        element[:] = sorted(element, key=lambda part: self._order.get(_local(part), last))
         names = tuple(
             ObjectName(
                 _text(name, "name") or "",

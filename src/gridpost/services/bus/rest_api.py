@@ -18,6 +18,7 @@ from gridpost.core.envelope import (
     IdKind,
     Pair,
     Payload,
+    ReplayDetection,
     Request,
     RequestMessage,
     ResponseMessage,
@@ -47,6 +48,8 @@ _STATUS = {
     Rule.HANDLER_TIMEOUT.name: 504,
     Rule.INTERNAL.name: 500,
 }
+
+_REFUSED = {Rule.LIMIT_EXCEEDED: 413}
 
 
 class RestApi:
@@ -79,9 +82,20 @@ class RestApi:
             message = await self._message(request, context)
             given = await self._door.request(encode(message), context, request.url.path)
         except Refusal as refusal:
-            status = 503 if refusal.retryable else 400
+            status = 503 if refusal.retryable else _REFUSED.get(refusal.rule, 400)
             return Response(encode(fault(refusal)), status, media_type="application/xml")
         return _answer(request, given.body)
+
+    async def _body(self, request: HttpRequest) -> bytes:
+        """All of it is read, so that the client comes to the answer; no more than allowed is kept."""
+        limit, kept, total = self._settings.max_bytes, bytearray(), 0
+        async for chunk in request.stream():
+            total += len(chunk)
+            if total <= limit:
+                kept += chunk
+        if total > limit:
+            raise Refusal(Rule.LIMIT_EXCEEDED, f"a payload has at most {limit} bytes")
+        return bytes(kept)
 
     async def _message(self, request: HttpRequest, context: str) -> RequestMessage:
         noun, action = request.path_params["noun"], request.path_params.get("action")
@@ -90,7 +104,7 @@ class RestApi:
             if action not in _ACTIONS:
                 raise Refusal(Rule.ENVELOPE_VERB, f"'{clip(action)}' is no action of an object")
             verb = _ACTIONS[action]
-        body = await request.body()
+        body = await self._body(request)
         said, query = request.headers, request.query_params
         kind = IdKind(query["kind"]) if query.get("kind") in tuple(IdKind) else None
         ids = [i for i in (request.path_params.get("id"), *query.getlist("id")) if i]
@@ -103,6 +117,7 @@ class RestApi:
         header = Header(
             verb,
             noun,
+            replay_detection=_replay(said.get("x-nonce"), said.get("x-created")),
             context=said.get("x-context", context),
             source=said.get("x-source"),
             async_reply=True if "x-reply-address" in said else None,
@@ -119,6 +134,15 @@ class RestApi:
 
 
 _QUERY = ("id", "start", "end", "kind")
+
+
+def _replay(nonce: str | None, created: str | None) -> ReplayDetection | None:
+    if not nonce and not created:
+        return None
+    at = _time(created, "X-Created")
+    if not nonce or at is None:
+        raise Refusal(Rule.BAD_VALUE, "X-Nonce and X-Created go together")
+    return ReplayDetection(nonce, at)
 
 
 def _time(text: str | None, name: str) -> Instant | None:

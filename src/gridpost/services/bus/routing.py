@@ -46,6 +46,11 @@ class HeaderRule:
             self._path = etree.XPath(f"boolean({text})", namespaces=_NAMES)
         except etree.XPathSyntaxError as error:
             raise Refusal(Rule.USAGE, f"'{text}' is no XPath: {error}") from None
+        try:
+            # Functions and prefixes that nobody knows show only when it is evaluated.
+            self._path(etree.Element(f"{{{NAMESPACE}}}Header"))
+        except etree.XPathError as error:
+            raise Refusal(Rule.USAGE, f"'{text}' cannot be evaluated: {error}") from None
 
     def holds(self, message: RequestMessage) -> bool:
         bare = encode_unchecked(RequestMessage(message.header))

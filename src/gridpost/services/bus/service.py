@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -139,7 +139,11 @@ class BusService:
         await channel.bind(queue, names.exchange(context), pattern)
 
         def take(incoming: Incoming) -> None:
-            task = asyncio.create_task(self._hand_on(channel, incoming, context, subscriber))
+            task = asyncio.create_task(
+                self._safely(
+                    self._hand_on(channel, incoming, context, subscriber), channel, incoming, queue
+                )
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -208,16 +212,32 @@ class BusService:
         self, channel: Channel, context: str, name: str, event: bool
     ) -> Callable[[Incoming], None]:
         def take(incoming: Incoming) -> None:
-            incoming = _from_amqp10(incoming)
-            task = asyncio.create_task(self._treat(channel, incoming, context, name, event))
+            task = asyncio.create_task(
+                self._safely(
+                    self._treat(channel, incoming, context, name, event), channel, incoming, name
+                )
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         return take
 
+    async def _safely(
+        self, work: Coroutine[Any, Any, None], channel: Channel, incoming: Incoming, place: str
+    ) -> None:
+        """Our own mistake must not keep a message from everybody: once more, then a dead letter."""
+        try:
+            await work
+        except Exception:
+            log.exception("an envelope could not be treated", destination=place)
+            with suppress(Refusal):
+                if not channel.closed:
+                    await channel.nack(incoming.tag, requeue=not incoming.redelivered)
+
     async def _treat(
         self, channel: Channel, incoming: Incoming, context: str, name: str, event: bool
     ) -> None:
+        incoming = _from_amqp10(incoming)
         found = incoming.properties
         deadline = None
         if found.expiration is not None and not event:

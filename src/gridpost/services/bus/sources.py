@@ -93,11 +93,11 @@ class SourceReader:
         if source.xslt is not None:
             envelope = source.xslt(envelope)
         message = specific(decode(envelope))
-        place = f"{source.name}/{name}"
+        place, own = f"{source.name}/{name}", bool(source.noun)
         if isinstance(message, EventMessage):
-            given = await self._door.event(envelope, source.context, place)
+            given = await self._door.event(envelope, source.context, place, own=own)
         else:
-            given = await self._door.request(envelope, source.context, place)
+            given = await self._door.request(envelope, source.context, place, own=own)
         _accepted(given)
 
     def _wrapped(self, data: bytes) -> bytes:

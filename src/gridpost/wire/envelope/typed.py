@@ -39,10 +39,17 @@ class TypedCall:
 class TypedService:
     """All patterns of one noun, as files and as operations."""
 
-    def __init__(self, noun: str, schema: bytes, get_schema: bytes | None, folder: Path) -> None:
-        """`folder`: where the noun's schema finds what it imports."""
+    def __init__(
+        self,
+        noun: str,
+        schema: bytes,
+        get_schema: bytes | None,
+        folder: Path,
+        more: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """`folder`: where the noun's schema lies; `more`: what it includes from there, for clients."""
         self.noun = noun
-        self.files: Mapping[str, bytes] = typed_files(noun, schema, get_schema)
+        self.files: Mapping[str, bytes] = typed_files(noun, schema, get_schema, more)
         self._schemas = {
             f"{BASE}/{name}": _compiled(name, self.files, folder)
             for name in (f"{noun}Message", f"Get{noun}Message")

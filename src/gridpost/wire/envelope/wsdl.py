@@ -33,10 +33,19 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
 }
 _XSD = "{http://www.w3.org/2001/XMLSchema}"
 _NAME = re.compile(r"[A-Z][A-Za-z0-9_]*")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.xsd")
 
 
 def message_xsd() -> bytes:
     return files("gridpost.wire.schemas").joinpath("envelope/Message.xsd").read_bytes()
+
+
+def shipped_xsd(name: str) -> bytes | None:
+    """The schema of a noun of the reference handlers, or of its Get profile; None: none is ours."""
+    if not _NAME.fullmatch(name):
+        return None
+    file = files("gridpost.wire.schemas").joinpath(f"envelope/nouns/{name}.xsd")
+    return file.read_bytes() if file.is_file() else None
 
 
 def generic_wsdl(address: str = GENERIC_ADDRESS) -> str:
@@ -71,8 +80,21 @@ def noun_of(schema: bytes, name: str) -> str:
     return name
 
 
-def typed_files(noun: str, schema: bytes, get_schema: bytes | None = None) -> dict[str, bytes]:
-    """Every file of Annex C for one noun, by its path."""
+def beside(schema: bytes) -> set[str]:
+    """Files in the same folder that a schema includes or imports."""
+    root = _schema(schema, "the noun")
+    parts = root.iterchildren(f"{_XSD}include", f"{_XSD}import", f"{_XSD}redefine")
+    found = {part.get("schemaLocation") or "" for part in parts}
+    return {name for name in found if _FILE.fullmatch(name)}
+
+
+def typed_files(
+    noun: str,
+    schema: bytes,
+    get_schema: bytes | None = None,
+    more: Mapping[str, bytes] | None = None,
+) -> dict[str, bytes]:
+    """Every file of Annex C for one noun, by its path; `more`: what its schemas include."""
     noun_of(schema, noun)
     found: dict[str, bytes] = {
         "xsd/Message.xsd": message_xsd(),
@@ -85,6 +107,11 @@ def typed_files(noun: str, schema: bytes, get_schema: bytes | None = None) -> di
         if root.get("targetNamespace") != f"{BASE}/Get{noun}#":
             raise Refusal(Rule.SCHEMA_CHANGE, f"Get{noun}.xsd is not in {BASE}/Get{noun}#")
         found[f"xsd/Get{noun}.xsd"] = get_schema
+    for name, data in (more or {}).items():
+        if found.setdefault(f"xsd/{name}", data) != data:
+            raise Refusal(
+                Rule.SCHEMA_CHANGE, f"{clip(name)} is the name of a file that is written here"
+            )
     for pattern in PATTERNS:
         found[f"{pattern}{noun}.wsdl"] = typed_wsdl(pattern, noun).encode()
     return found
