@@ -381,6 +381,7 @@ def test_alerts_come_and_go(world):
     assert mismatches <= set(quiet)
     later = evaluate(world.lake, max(marks) + timedelta(hours=2), 3600)
     raised = [line for line in changes(quiet, later) if line["raised"]]
+    assert {line["alert"] for line in raised} == {"silent component"}
     assert {line["component"] for line in raised} == {"E1", "E2", "E3", "B1"}
     assert [line["raised"] for line in changes(later, {})].count(False) == len(later)
 
