@@ -105,6 +105,9 @@ def test_the_audit_gives_each_proof_its_verdict_and_reason(world):
         row = found[message_id]
         assert row["verdict"] == answer.proof, (answer, row)
         assert (row["origin_reason"] + row["receipt_reason"] == "") == (answer.proof == "proven")
+    # Signatures are about the fingerprint: only a document that was journalled can show this.
+    reasons = [row["origin_reason"] for row in found.values()]
+    assert reasons.count("the document is not the one of the fingerprint") == 1
     assert world.audit["verdicts"] == dict(
         Counter(answer.proof for answer in world.journals.answers.values())
     )

@@ -246,7 +246,14 @@ class Builder(Incremental):
         )
         judge = judging(certificates, self._settings.roots, self.result.build)
 
+        documents = self._lake.table(CONTENT, "documents")
+
         def judged(evidence: DataFrame) -> DataFrame:
+            if documents.pointer().parts:
+                # Of the journal row that the evidence is from: what its sender had signed.
+                row = ["component", "instance", "sequence"]
+                held = self._read(documents, documents.pointer().parts).select(*row, "content")
+                evidence = evidence.join(held, on=row, how="left")
             spread = evidence.repartition(self._parallelism())
             return spread.mapInArrow(judge, AUDIT).drop("build")
 
