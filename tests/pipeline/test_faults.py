@@ -29,6 +29,7 @@ from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit, bronze
 from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.files import arguments
+from gridpost.pipeline.incremental import keys_of
 from gridpost.pipeline.jobs import Pipeline
 from gridpost.pipeline.lake import DELTA, PARQUET, Lake, Table
 from gridpost.pipeline.pseudonyms import USERS
@@ -303,6 +304,7 @@ def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
     lake = world.lake
     before = contents(lake)
     known = keys(lake)
+    counted = lake.table("bronze", "quality").read().to_pylist()
     seen: list[int] = []
     stop = threading.Event()
 
@@ -335,6 +337,14 @@ def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
     assert contents(lake) == before
     assert keys(lake) == known
     assert set(seen) == {sum(known.values())}
+    # What was counted of batches is one part now, in the same order.
+    quality = lake.table("bronze", "quality")
+    assert len(quality.pointer().parts) == 1
+    assert quality.read().to_pylist() == counted
+    # Tables remember the parts that there are, not all that there ever were.
+    there = set(keys_of(lake.table("bronze", "journal").pointer().parts))
+    for name in ("message_views", "acknowledgements", "atc"):
+        assert set(lake.table("silver", name).pointer().meta["sources"]) == there
     assert world.pipeline.ingest()["rows"] == 0
     # Nothing is made anew because of it.
     assert world.pipeline.build(world.settings)["days"] == []

@@ -109,7 +109,7 @@ def ingest(
         return []
     # With Spark Connect batches are committed at the server: what travels there must be plain.
     remote = ".connect." in type(spark).__module__
-    before = len(_results(lake))
+    before = {part.path for part in lake.table(LAYER, QUALITY).pointer().parts}
     read_stream(
         spark,
         lake,
@@ -117,7 +117,7 @@ def ingest(
         max_files,
     )
     admit.archive(lake, committed_segments(lake))
-    return _results(lake)[before:]
+    return _results(lake, before)
 
 
 def committing(root: Place, stream: str, progress: Progress) -> Callable[[DataFrame, int], None]:
@@ -127,9 +127,10 @@ def committing(root: Place, stream: str, progress: Progress) -> Callable[[DataFr
     return commit
 
 
-def _results(lake: Lake) -> list[BatchResult]:
-    """What was done, from the table that says so: it is the same wherever it was done."""
-    rows = lake.table(LAYER, QUALITY).read()
+def _results(lake: Lake, before: set[str]) -> list[BatchResult]:
+    """What was done since, from the table that says so: it is the same wherever it was done."""
+    table = lake.table(LAYER, QUALITY)
+    rows = table.read(parts=[part for part in table.pointer().parts if part.path not in before])
     return [
         BatchResult(
             row["stream"],
