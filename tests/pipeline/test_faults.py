@@ -467,6 +467,35 @@ def test_no_java_is_one_clear_line(monkeypatch, tmp_path):
         start(SessionSettings())
 
 
+@pytest.mark.parametrize("words", [["ingest"], ["build"], ["ingest", "--continuous"]])
+def test_no_spark_is_one_clear_line(tmp_path, words):
+    """An installation without `gridpost[pipeline]`."""
+    from support.child import run_python
+
+    argv = ["gridpost", "pipeline", *words, "--lake", str(tmp_path / "lake")]
+    run = run_python(
+        "-c",
+        f"import sys; sys.modules['pyspark'] = None; sys.argv = {argv!r}; "
+        "from gridpost.cli import main; main()",
+        timeout=240,
+    )
+    assert run.returncode == 1
+    (line,) = run.stderr.splitlines()
+    assert "Spark is not installed: pip install 'gridpost[pipeline]'" in line
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("words", [["build"], ["ingest", "--continuous"]])
+def test_a_zone_that_is_none_is_one_clear_line(words):
+    from typer.testing import CliRunner
+
+    from gridpost.cli.pipeline import app
+
+    run = CliRunner().invoke(app, [*words, "--zone", "Europe/Nowhere"])
+    assert isinstance(run.exception, Refusal)
+    assert "Europe/Nowhere is not a zone" in run.exception.message
+
+
 def test_agreements_are_checked(tmp_path):
     from gridpost.pipeline.gold.sla import read_agreements
 
