@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from gridpost.bench._documents import document
 from gridpost.bench._journals import Journals, generate
+from gridpost.core.journal import MessageRow
 from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.gold.sla import Agreement
@@ -104,6 +105,16 @@ class Documents:
         )
 
 
+def exchange_a_document(journals: Journals) -> None:
+    """One journal holds another document than the one that its endpoint signed."""
+    for rows in journals.rows.values():
+        for number, row in enumerate(rows):
+            if isinstance(row, MessageRow) and row.content == b"<Nothing/>":
+                rows[number] = replace(row, content=b"<Nothing />")
+                answer = journals.answers[row.message_id]
+                journals.answers[row.message_id] = replace(answer, proof="not proven")
+
+
 @dataclass(slots=True)
 class World:
     """A lake that was fed in two rounds, the second with what had been late."""
@@ -126,6 +137,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Worl
     from gridpost.pipeline.key_figures import counted
 
     journals = generate(11, 150, days=3, documents=Documents())
+    exchange_a_document(journals)
     journals.rows[CMM] = capacity_rows()
     journals.rows[BUS] = envelope_rows()
     settings = BuildSettings(AGREEMENTS, journals.roots, responses=AGREED)

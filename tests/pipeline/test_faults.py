@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import shutil
 import threading
@@ -15,14 +17,22 @@ import pytest
 from pyarrow import parquet
 
 from gridpost.bench._journals import Journals, generate
-from gridpost.core.journal import Identity, MessageRow, TrackingRow
+from gridpost.core.journal import (
+    AdministrationRow,
+    AllocationRow,
+    Identity,
+    MessageRow,
+    TrackingRow,
+)
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit, bronze
 from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.files import arguments
+from gridpost.pipeline.incremental import keys_of
 from gridpost.pipeline.jobs import Pipeline
 from gridpost.pipeline.lake import DELTA, PARQUET, Lake, Table
+from gridpost.pipeline.pseudonyms import USERS
 from gridpost.pipeline.session import delta_jars
 from gridpost.stores.journal_rows import Stored
 from gridpost.stores.segments.columns import to_table
@@ -184,6 +194,15 @@ def test_a_lost_or_older_checkpoint_changes_nothing(tmp_path, spark, journals, m
     assert len(set(streams)) == 2
 
 
+ACTOR = 'alice "the operator" \\ Ä'
+ALLOCATION = {"allocation_id": 1, "period_start": 1_780_000_000_000_000, "quantity": 5}
+
+
+def pseudonym(lake: Lake, name: str) -> str:
+    key = lake.secret("pseudonyms")
+    return hmac.new(key, name.encode(), hashlib.sha256).hexdigest()[:32]
+
+
 def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypatch):
     pipeline = pipeline_at(tmp_path / "lake", spark)
     who = Identity("E9", "00000000-0000-4000-8000-000000000009")
@@ -195,11 +214,17 @@ def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypa
         Stored(good, "tracking", 9, tracking),
         Stored(-(10**15), "tracking", 1, tracking),
         Stored(good, "tracking", 1, '{"side":"sent","event":"ACCEPT"}'),
+        Stored(
+            good, "administration", 9, json.dumps({"actor": ACTOR, "action": f"not by {ACTOR}"})
+        ),
+        # As it was ingested by a version that did not know that this kind names people.
+        Stored(good, "capacity-allocation", 9, json.dumps({**ALLOCATION, "user": "u7"})),
     ]
+    monkeypatch.delitem(USERS, "capacity-allocation")
     table = to_table(who, list(enumerate(stored, 1)))
-    Landing(pipeline.lake.landing).put(SegmentName(who.component, who.instance, 1, 5), table, 0)
+    Landing(pipeline.lake.landing).put(SegmentName(who.component, who.instance, 1, 7), table, 0)
     done = pipeline.ingest()
-    assert (done["rows"], done["quarantined"], done["repeated"]) == (1, 4, 0)
+    assert (done["rows"], done["quarantined"], done["repeated"]) == (1, 6, 0)
     rows = pipeline.lake.table("bronze", "quarantine").read().to_pylist()
     reasons = {row["sequence"]: row["reason"] for row in rows}
     assert reasons == {
@@ -207,17 +232,26 @@ def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypa
         3: "a newer version of tracking",
         4: "an impossible time",
         5: "a row of tracking without its columns",
+        6: "a newer version of administration",
+        7: "a newer version of capacity-allocation",
     }
+    # Who it was is hidden from the text as well, and nothing else.
+    hidden = pseudonym(pipeline.lake, ACTOR)
+    (text,) = (row["payload"] for row in rows if row["sequence"] == 6)
+    assert json.loads(text) == {"actor": hidden, "action": f"not by {ACTOR}"}
     assert {row["payload"] for row in rows if row["sequence"] == 2} == {'{"phase":"full"}'}
     # After an update that knows version 9.
-    monkeypatch.setattr(TrackingRow, "SCHEMA_VERSION", 9)
-    assert pipeline.replay() == {"replayed": 1, "quarantined": 3}
+    monkeypatch.undo()
+    for kind in (TrackingRow, AdministrationRow, AllocationRow):
+        monkeypatch.setattr(kind, "SCHEMA_VERSION", 9)
+    assert pipeline.replay() == {"replayed": 3, "quarantined": 3}
     assert pipeline.replay() == {"replayed": 0, "quarantined": 3}
-    (row,) = (
-        r for r in pipeline.lake.table("bronze", "journal").read().to_pylist() if r["sequence"] == 3
-    )
-    assert row["tracking"]["message_id"] == "m"
-    assert row["tracking"]["moved"] is True
+    found = {r["sequence"]: r for r in pipeline.lake.table("bronze", "journal").read().to_pylist()}
+    assert found[3]["tracking"]["message_id"] == "m"
+    assert found[3]["tracking"]["moved"] is True
+    assert found[6]["administration"]["actor"] == hidden
+    assert found[7]["capacity-allocation"]["user"] == pseudonym(pipeline.lake, "u7")
+    assert [row["payload"] for row in found.values()] == [None] * 4
 
 
 # ---------------------------------------------------------------- one lake, made anew from landing
@@ -270,6 +304,7 @@ def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
     lake = world.lake
     before = contents(lake)
     known = keys(lake)
+    counted = lake.table("bronze", "quality").read().to_pylist()
     seen: list[int] = []
     stop = threading.Event()
 
@@ -302,6 +337,14 @@ def test_compaction_changes_no_row_whenever_it_dies(world, monkeypatch):
     assert contents(lake) == before
     assert keys(lake) == known
     assert set(seen) == {sum(known.values())}
+    # What was counted of batches is one part now, in the same order.
+    quality = lake.table("bronze", "quality")
+    assert len(quality.pointer().parts) == 1
+    assert quality.read().to_pylist() == counted
+    # Tables remember the parts that there are, not all that there ever were.
+    there = set(keys_of(lake.table("bronze", "journal").pointer().parts))
+    for name in ("message_views", "acknowledgements", "atc"):
+        assert set(lake.table("silver", name).pointer().meta["sources"]) == there
     assert world.pipeline.ingest()["rows"] == 0
     # Nothing is made anew because of it.
     assert world.pipeline.build(world.settings)["days"] == []
@@ -422,6 +465,35 @@ def test_no_java_is_one_clear_line(monkeypatch, tmp_path):
     java.chmod(0o755)
     with pytest.raises(Refusal, match="Java 8 is too old"):
         start(SessionSettings())
+
+
+@pytest.mark.parametrize("words", [["ingest"], ["build"], ["ingest", "--continuous"]])
+def test_no_spark_is_one_clear_line(tmp_path, words):
+    """An installation without `gridpost[pipeline]`."""
+    from support.child import run_python
+
+    argv = ["gridpost", "pipeline", *words, "--lake", str(tmp_path / "lake")]
+    run = run_python(
+        "-c",
+        f"import sys; sys.modules['pyspark'] = None; sys.argv = {argv!r}; "
+        "from gridpost.cli import main; main()",
+        timeout=240,
+    )
+    assert run.returncode == 1
+    (line,) = run.stderr.splitlines()
+    assert "Spark is not installed: pip install 'gridpost[pipeline]'" in line
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("words", [["build"], ["ingest", "--continuous"]])
+def test_a_zone_that_is_none_is_one_clear_line(words):
+    from typer.testing import CliRunner
+
+    from gridpost.cli.pipeline import app
+
+    run = CliRunner().invoke(app, [*words, "--zone", "Europe/Nowhere"])
+    assert isinstance(run.exception, Refusal)
+    assert "Europe/Nowhere is not a zone" in run.exception.message
 
 
 def test_agreements_are_checked(tmp_path):

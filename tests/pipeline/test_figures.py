@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -105,6 +106,9 @@ def test_the_audit_gives_each_proof_its_verdict_and_reason(world):
         row = found[message_id]
         assert row["verdict"] == answer.proof, (answer, row)
         assert (row["origin_reason"] + row["receipt_reason"] == "") == (answer.proof == "proven")
+    # Signatures are about the fingerprint: only a document that was journalled can show this.
+    reasons = [row["origin_reason"] for row in found.values()]
+    assert reasons.count("the document is not the one of the fingerprint") == 1
     assert world.audit["verdicts"] == dict(
         Counter(answer.proof for answer in world.journals.answers.values())
     )
@@ -313,6 +317,22 @@ def test_bronze_holds_every_journal_row_once_with_its_lineage(world):
     assert not list(world.lake.admitted.rglob("*.parquet"))
 
 
+def test_tables_have_the_columns_that_their_readers_rely_on(world):
+    """`tables.txt` is the contract: columns come to it, at the end; none goes and none changes."""
+    lines = Path(__file__).with_name("tables.txt").read_text(encoding="utf-8").splitlines()
+    promised = dict(line.split(": ", 1) for line in lines)
+    found = {
+        table.name: ", ".join(f"{field.name} {field.type}" for field in content.schema)
+        for table in world.lake.tables()
+        if not table.name.startswith("bronze.") and (content := table.read()) is not None
+    }
+    assert set(found) == set(promised)
+    for name, columns in found.items():
+        assert columns == promised[name], name
+    # Never doubles for what is counted, measured in energy or paid.
+    assert not [name for name, columns in found.items() if re.search(r"\b(double|float)", columns)]
+
+
 def test_a_build_without_news_writes_nothing(world):
     before = {table.name: table.pointer() for table in world.lake.tables()}
     done = world.pipeline.build(world.settings)
@@ -363,6 +383,18 @@ def test_the_commands_that_need_no_spark_read_the_same_lake(world, tmp_path):
     run = CliRunner().invoke(app, ["report", "--lake", str(world.lake.root), "--out", str(out)])
     assert run.exit_code == 0
     assert out.is_file()
+    points = tmp_path / "points.csv"
+    where = ["market", "--lake", str(world.lake.root), "--json"]
+    run = CliRunner().invoke(app, [*where, "--out", str(points)])
+    assert run.exit_code == 0, run.output
+    told = json.loads(run.stdout)
+    assert [(row["document_mrid"], row["revision"]) for row in told["documents"]] == [("D0", 6)]
+    assert (told["points"], len(points.read_text().splitlines())) == (23, 24)
+    run = CliRunner().invoke(app, [*where, "--known-at", "2026-01-01"])
+    assert json.loads(run.stdout)["documents"] == []
+    assert CliRunner().invoke(app, [*where, "--known-at", "soon"]).exit_code == 2
+    run = CliRunner().invoke(app, [*where, "--out", str(tmp_path / "points.xls")])
+    assert "end the name with .parquet or .csv" in str(run.exception)
 
 
 def test_alerts_come_and_go(world):
@@ -381,6 +413,7 @@ def test_alerts_come_and_go(world):
     assert mismatches <= set(quiet)
     later = evaluate(world.lake, max(marks) + timedelta(hours=2), 3600)
     raised = [line for line in changes(quiet, later) if line["raised"]]
+    assert {line["alert"] for line in raised} == {"silent component"}
     assert {line["component"] for line in raised} == {"E1", "E2", "E3", "B1"}
     assert [line["raised"] for line in changes(later, {})].count(False) == len(later)
 

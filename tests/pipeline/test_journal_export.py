@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from support import strategies
 from support.boxed import note
 from support.builders import NOW
 from support.child import environment
+from support.waiting import eventually
 
 CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
 IDENTITY = Identity("E1", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
@@ -122,8 +124,6 @@ async def test_an_exporter_that_died_before_it_noted_its_progress_repeats_nothin
 
 
 async def test_rows_that_retention_took_first_are_reported_as_lost(tmp_path):
-    from datetime import timedelta
-
     store = SqliteStore.open(tmp_path / "store", "E1")
     await write(store, 5)
     await store.run(lambda unit: unit.journal.prune(NOW + timedelta(days=2), timedelta(days=1)))
@@ -270,3 +270,41 @@ async def test_every_stream_of_a_shared_database_is_exported_without_gaps(tmp_pa
         numbers.setdefault(name.instance, []).extend(range(name.first, name.last + 1))
     assert {tuple(found) for found in numbers.values()} == {tuple(range(1, 41))}
     assert set(numbers) == {store.identity.instance for store in stores}
+
+
+async def test_rows_of_a_slow_transaction_are_exported_only_when_it_has_ended(tmp_path, postgres):
+    """It holds numbers that others might get: nothing behind them is exported before."""
+    from gridpost.stores.postgres.directory import open_client_store
+    from gridpost.stores.postgres.journal import PostgresJournal, streams
+    from gridpost.stores.segments.postgres import PostgresExporter
+
+    patient = postgres.settings(lock_timeout=timedelta(seconds=120))
+    store = open_client_store(patient, "CD-1")
+    exporter = PostgresExporter(patient, Landing(place(tmp_path / "landing")), lambda: NOW)
+
+    def landed() -> list[tuple[int, int]]:
+        return [(name.first, name.last) for name in segments(tmp_path)]
+
+    async def append(text: str) -> int:
+        return await store.run(lambda unit: unit.journal.append(note(text)))
+
+    for ends in ("ROLLBACK", "COMMIT"):
+        first = await append("before")
+        with postgres.connect() as slow:
+            slow.execute("SET search_path TO gridpost")
+            slow.execute("BEGIN")
+            (stream,) = streams(slow)
+            assert PostgresJournal(slow, stream).append(note("slow")) == first + 1
+            waiting = asyncio.create_task(append("behind it"))
+            running = asyncio.create_task(asyncio.to_thread(exporter.run))
+            await eventually(lambda last=first: landed()[-1:] == [(last, last)])
+            assert not waiting.done()
+            slow.execute(ends)
+        # What was undone gives its number back.
+        assert await waiting == first + (1 if ends == "ROLLBACK" else 2)
+        await running
+        await asyncio.to_thread(exporter.run)
+        assert landed()[-1][1] == await waiting
+    await store.close()
+    numbers = [n for first, last in landed() for n in range(first, last + 1)]
+    assert numbers == list(range(1, 6))

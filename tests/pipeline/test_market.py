@@ -69,6 +69,27 @@ def test_what_contradicts_itself_is_set_aside(options, problem):
     assert row["values"] == []
 
 
+def with_another_period(start: datetime, curve: str) -> bytes:
+    """A series of two hours, and a second period of it that has quarters of an hour."""
+    first = document(start=SPRING, hours=2, curve=curve)
+    other = document(start=start, hours=1, curve=curve, resolution="PT15M")
+    period = other[other.index(b"<Period>") : other.index(b"</TimeSeries>")]
+    return first.replace(b"</TimeSeries>", period + b"</TimeSeries>")
+
+
+def test_periods_of_a_series_that_overlap_are_set_aside():
+    """Though no two of their points start at the same time."""
+    content = with_another_period(SPRING + timedelta(minutes=105), "A01")
+    row = parse_document(content, "m1", KNOWN)
+    assert row["problem"] == "two periods of one series overlap at 2026-03-29T00:45:00+00:00"
+    assert row["values"] == []
+    behind = parse_document(with_another_period(SPRING + timedelta(hours=2), "A01"), "m1", KNOWN)
+    assert (behind["problem"], behind["points"]) == (None, 6)
+    # A04 is the curve that may overlap.
+    content = with_another_period(SPRING + timedelta(minutes=105), "A04")
+    assert parse_document(content, "m1", KNOWN)["points"] == 6
+
+
 def test_quantities_are_decimals_with_a_normalised_column():
     (value,) = parsed(start=SPRING, hours=1, quantity="1500.5", unit="KWT")["values"]
     assert value["quantity"] == Decimal("1500.5")
@@ -83,6 +104,7 @@ def test_other_contents_are_no_documents(content):
 @pytest.mark.timeout(900)
 def test_the_newest_revision_holds_and_history_can_be_asked(spark, world):
     from gridpost.pipeline.incremental import read
+    from gridpost.pipeline.market_holding import holding_documents, points_of
     from gridpost.pipeline.silver.market_views import holding, holding_points
 
     lake = world.lake
@@ -112,3 +134,12 @@ def test_the_newest_revision_holds_and_history_can_be_asked(spark, world):
     expected = {max(r for r in then if r % 2 == n) for n in (0, 1) if any(r % 2 == n for r in then)}
     found = {row.revision for row in holding(documents, known[1]).collect()}
     assert found == expected - {5}
+    # The same question without Spark, as the command asks it.
+    at = sorted({*known.values(), min(known.values()) - timedelta(seconds=1)})
+    for moment in (None, *at):
+        told = holding_documents(lake, moment)
+        there = {row.message_id: row.revision for row in holding(documents, moment).collect()}
+        assert {row["message_id"]: row["revision"] for row in told} == there
+        ours = points_of(lake, told)
+        assert ours.num_rows == 23 * len(told)
+        assert set(ours["message_id"].to_pylist()) == set(there)

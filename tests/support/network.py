@@ -76,6 +76,8 @@ class Running:
 
     name: str
     file: Path
+    ready: str = "listening"
+    """What it logs when it serves."""
     process: asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     _reader: asyncio.Task[None] | None = None
@@ -87,7 +89,7 @@ class Running:
             stderr=asyncio.subprocess.PIPE, env=environment(),
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self.process))
-        await eventually(lambda: self.logged("listening") or self.ended, 240)
+        await eventually(lambda: self.logged(self.ready) or self.ended, 240)
         assert not self.ended, self.lines
 
     @property
@@ -128,8 +130,11 @@ class Running:
 class Network:
     """CD-1, brokers and endpoints. Endpoints have one user, `app`, with the API on loopback."""
 
-    def __init__(self, folder: Path, code: str = "CD-1", root: Path | None = None) -> None:
-        """`root` is the folder of a ROOT CA that another network has already."""
+    def __init__(
+        self, folder: Path, code: str = "CD-1", root: Path | None = None, more: str = ""
+    ) -> None:
+        """`root` is the folder of a ROOT CA that another network has already; `more` are sections."""
+        self._more = more
         self.folder = folder
         self.code = code
         self.directory_port = free_port()
@@ -138,7 +143,7 @@ class Network:
         self.components: dict[str, Running] = {}
         self.ports: dict[str, int] = {}
         self._root = root
-        self._token = ""
+        self.token = ""
 
     @property
     def root(self) -> Path:
@@ -152,14 +157,14 @@ class Network:
         now = SystemClock().now()
         if self._root is None:
             create_root(self.root.parent, "Test ROOT CA", "", timedelta(days=3650), now, None)
-        self._token = new_token()
+        self.token = new_token()
         self.directory.file.write_text(
             f'component = "component-directory"\ncode = "{self.code}"\nhome = "cd"\n'
             f'roots = ["{self.root}"]\n{CONTACT}'
             f'[server]\nhost = "127.0.0.1"\nport = {self.directory_port}\n'
             f'urls = ["https://127.0.0.1:{self.directory_port}"]\n'
             f"[administration]\nport = {self.administration_port}\n"
-            f'[administration.tokens]\nalice = "{hash_token(self._token)}"\n',
+            f'[administration.tokens]\nalice = "{hash_token(self.token)}"\n{self._more}',
             encoding="utf-8",
         )
         keys = DirectoryKeys(read_directory_configuration(self.directory.file))
@@ -175,14 +180,14 @@ class Network:
             "directory",
             *arguments,
             *config,
-            GRIDPOST_TOKEN=self._token,
+            GRIDPOST_TOKEN=self.token,
             GRIDPOST_BUNDLE_PASSWORD=BUNDLE_PASSWORD,
         )
 
     async def enrol(self, kind: str, code: str, file: Path) -> None:
         """503 cl. 7.6: invitation, registration, approval, certificates."""
         section = read_directory_configuration(self.directory.file).administration
-        client = AdministrationClient(section, self._token)
+        client = AdministrationClient(section, self.token)
         await asyncio.to_thread(enrol, client, Placed(kind, code, file, {}))
         self.components[code] = Running(kind, file)
 
@@ -263,8 +268,9 @@ class Network:
 
 
 @asynccontextmanager
-async def network(folder: Path) -> AsyncIterator[Network]:
-    found = Network(folder)
+async def network(folder: Path, more: str = "") -> AsyncIterator[Network]:
+    """`more` are sections for the directory."""
+    found = Network(folder, more=more)
     try:
         await found.open()
         yield found

@@ -2,8 +2,9 @@
 
 `GRIDPOST_BENCH_EVENTS` is the number of tracking events (default one million; the goal is stated for
 ten million), `GRIDPOST_BENCH_RUNS` how often each thing is measured (the median counts).
-`GRIDPOST_BENCH_SIZES` are further sizes for the ingest alone, `GRIDPOST_BENCH_CHART` a file for their chart,
-`GRIDPOST_BENCH_FOLDER` the disk to measure on.
+`GRIDPOST_BENCH_SIZES` are the sizes at which the ingest alone is compared with itself (default: that number
+and five times as many; empty: none), `GRIDPOST_BENCH_CHART` a file for their chart, `GRIDPOST_BENCH_FOLDER`
+the disk to measure on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from gridpost.stores.segments.export import Exporter
 from gridpost.stores.segments.landing import Landing
 from gridpost.stores.sqlite import SqliteStore
 
-SIZES = [int(size) for size in os.environ.get("GRIDPOST_BENCH_SIZES", "").split(",") if size]
+GROWTH = 5
+"""The goal is stated for 10 and 50 million: what holds for a size holds for a multiple of it."""
+_SIZES = os.environ.get("GRIDPOST_BENCH_SIZES", f"{EVENTS},{GROWTH * EVENTS}")
+SIZES = [int(size) for size in _SIZES.split(",") if size]
 CHART = os.environ.get("GRIDPOST_BENCH_CHART", "")
 FOLDER = os.environ.get("GRIDPOST_BENCH_FOLDER") or None
 OCTETS_PER_EVENT = 300
@@ -103,7 +107,10 @@ def _size(home: Path, events: int) -> tuple[int, int]:
     """No more than the disk holds; what that is, is part of the result."""
     largest = int(shutil.disk_usage(home).free * 0.5) // OCTETS_PER_EVENT
     if largest < events:
-        print(f"the disk holds {largest:,} tracking events, not {events:,}", file=sys.stderr)
+        print(
+            f"the disk is too small for {events:,} tracking events: {largest:,} are measured",
+            file=sys.stderr,
+        )
     return min(events, largest), largest
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,6 +52,12 @@ Roots = Annotated[
 Stuck = Annotated[
     int, typer.Option("--stuck-after", min=1, help="Seconds after which an open message is stuck.")
 ]
+Zone = Annotated[
+    str,
+    typer.Option(
+        "--zone", help="Zone of the market, for the delivery day; default: Europe/Brussels."
+    ),
+]
 DEFAULT_LAKE = "lake"
 
 
@@ -74,6 +81,8 @@ def ingest(
         float, typer.Option("--silence", min=1, help="Seconds without news that are an alert.")
     ] = 900.0,
     stuck_after: Stuck = 900,
+    agreements: Agreements = None,
+    zone: Zone = "",
     format: Annotated[
         str, typer.Option("--format", help="How a new lake keeps its tables: parquet or delta.")
     ] = "",
@@ -83,6 +92,7 @@ def ingest(
     as_json: Json = False,
 ) -> None:
     """Admit landed segments and read them into bronze."""
+    settings = _settings(agreements, None, stuck_after, zone) if continuous else None
     with _pipeline(
         lake, master, remote, driver_memory, as_json, create=True, format=format
     ) as pipeline:
@@ -90,8 +100,8 @@ def ingest(
         if replay:
             _show("replay", pipeline.replay(), as_json)
             return
-        if continuous:
-            _continuous(pipeline, landings, interval, silence, _settings(None, None, stuck_after))
+        if settings is not None:
+            _continuous(pipeline, landings, interval, silence, settings)
             return
         done = pipeline.ingest(landings, max_files=max_files)
     _show("ingest", done, as_json)
@@ -102,6 +112,7 @@ def build(
     lake: LakeOption = DEFAULT_LAKE,
     agreements: Agreements = None,
     stuck_after: Stuck = 900,
+    zone: Zone = "",
     full: Annotated[
         bool, typer.Option("--full", help="Make every table anew instead of changed days.")
     ] = False,
@@ -111,7 +122,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Bring silver and gold tables up to date: only days that changed."""
-    settings = _settings(agreements, None, stuck_after)
+    settings = _settings(agreements, None, stuck_after, zone)
     with _pipeline(lake, master, remote, driver_memory, as_json) as pipeline:
         done = pipeline.build(settings, full=full)
     _show("build", done, as_json)
@@ -127,7 +138,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Judge every archived proof: signatures, fingerprints, certificates, acknowledgements."""
-    settings = _settings(None, root, 900)
+    settings = _settings(None, root)
     with _pipeline(lake, master, remote, driver_memory, as_json) as pipeline:
         done = pipeline.verify(settings)
     _show("verify", done, as_json)
@@ -204,6 +215,35 @@ def report(
 
 
 @app.command()
+def market(
+    lake: LakeOption = DEFAULT_LAKE,
+    known_at: Annotated[
+        str, typer.Option("--known-at", help="As known at this time (ISO 8601); default: now.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for their points: .parquet or .csv.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which market documents hold, now or as known at a time. Needs no Spark."""
+    from gridpost.pipeline.lake import Lake
+    from gridpost.pipeline.market_holding import holding_documents, points_of, write_points
+
+    opened = Lake.open(lake)
+    documents = holding_documents(opened, _moment(known_at))
+    points = None if out is None else write_points(points_of(opened, documents), out)
+    shown = [{name: _text(value) for name, value in row.items()} for row in documents]
+    if as_json:
+        file = None if out is None else str(out)
+        typer.echo(json.dumps({"documents": shown, "file": file, "points": points}))
+        return
+    columns = ["document_mrid", "revision", "document", "sender", "period_start", "points"]
+    _table("documents that hold", columns, [[row[c] for c in columns] for row in shown])
+    if out is not None:
+        typer.echo(f"{points} points in {out}.")
+
+
+@app.command()
 def parties(
     file: Annotated[Path, typer.Argument(help="EIC list (CSV).")],
     lake: LakeOption = DEFAULT_LAKE,
@@ -250,8 +290,9 @@ def _pipeline(
 
     from gridpost.pipeline.jobs import Pipeline
     from gridpost.pipeline.lake import DELTA, Lake
-    from gridpost.pipeline.session import SessionSettings, start
+    from gridpost.pipeline.session import SessionSettings, check_spark, start
 
+    check_spark()
     lake = Lake.open(folder, create=create, format=format)
     sessions: list[Any] = []
 
@@ -293,10 +334,21 @@ def _continuous(
     )
 
 
-def _settings(agreements: Path | None, roots: list[Path] | None, stuck_after: int) -> BuildSettings:
+def _settings(
+    agreements: Path | None,
+    roots: list[Path] | None,
+    stuck_after: int = 900,
+    zone: str = "",
+) -> BuildSettings:
+    from zoneinfo import ZoneInfo
+
     from gridpost.core.refusal import Refusal, Rule
+    from gridpost.pipeline.session import check_spark
+
+    check_spark()
     from gridpost.pipeline.build import BuildSettings
     from gridpost.pipeline.gold.sla import Agreements, read_agreements
+    from gridpost.pipeline.silver.market import DEFAULT_ZONE
     from gridpost.wire.x509 import from_pem
 
     trusted: list[bytes] = []
@@ -305,8 +357,30 @@ def _settings(agreements: Path | None, roots: list[Path] | None, stuck_after: in
             trusted += from_pem(file.read_bytes())
         except OSError as error:
             raise Refusal(Rule.USAGE, f"{file} cannot be read: {error.strerror}") from None
+    zone = zone or DEFAULT_ZONE
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise Refusal(Rule.USAGE, f"{zone} is not a zone: write it as in Europe/London") from None
     agreed = Agreements() if agreements is None else read_agreements(agreements)
-    return BuildSettings(agreed.deliveries, tuple(trusted), stuck_after, responses=agreed.responses)
+    return BuildSettings(
+        agreed.deliveries, tuple(trusted), stuck_after, zone, responses=agreed.responses
+    )
+
+
+def _moment(text: str) -> datetime | None:
+    """A time without a zone is UTC, as all times of the lake are."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time", param_hint="--known-at") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _folder(folder: str) -> Place:

@@ -55,6 +55,8 @@ class MessageRow(JournalRow):
     extension: str = ""
     signature_algorithm: str = ""
     related_message_id: str = ""
+    sender_description: str = ""
+    """MADES 1.1 cl. 3.14.3 signs it too; messages of version 2 have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class AcknowledgementRow(JournalRow):
     generated_text: str = ""
     extension: str = ""
     signature_algorithm: str = ""
+    sender_description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,22 @@ from typing import Any
 from gridpost.pipeline.completeness import marks_of
 from gridpost.pipeline.lake import Lake
 
+STUCK_AFTER = 900
 
-def evaluate(lake: Lake, now: datetime, silence: float) -> dict[str, dict[str, Any]]:
+
+def evaluate(
+    lake: Lake, now: datetime, silence: float, stuck_after: float = STUCK_AFTER
+) -> dict[str, dict[str, Any]]:
     """Alerts by a key that stays the same as long as the alert does."""
     found: dict[str, dict[str, Any]] = {}
     for row in _rows(lake, "waiting"):
-        if row["stuck"]:
+        seconds = _stuck_for(row, now, stuck_after)
+        if seconds is not None:
             text = f"{row['message_type']} from {row['sender_code']} to {row['receiver_code']}"
             found[f"stuck/{row['message_id']}/{row['seen_by']}"] = {
                 "alert": "stuck message",
                 "message_id": row["message_id"],
-                "text": f"{text}: {row['stands']} for {row['seconds']} s",
+                "text": f"{text}: {row['stands']} for {seconds} s, as {row['seen_by']} says",
             }
     for row in _rows(lake, "gaps"):
         key = f"gap/{row['component']}/{row['instance']}/{row['first']}"
@@ -58,6 +63,15 @@ def evaluate(lake: Lake, now: datetime, silence: float) -> dict[str, dict[str, A
                 "text": f"nothing landed since {mark.isoformat()}",
             }
     return found
+
+
+def _stuck_for(row: dict[str, Any], now: datetime, stuck_after: float) -> int | None:
+    """Seconds; None: it is not stuck. A quiet journal has no newer row that would tell the time."""
+    since, expires = row["since"], row["expiration_time"]
+    if since is not None and expires is not None and now < expires:
+        seconds = int((now - since).total_seconds())
+        return seconds if seconds > stuck_after else None
+    return int(row["seconds"]) if row["stuck"] else None
 
 
 def changes(

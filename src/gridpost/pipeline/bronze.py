@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from gridpost.core.journal import (
     KINDS,
-    AdministrationRow,
     AllocationRow,
     AtcRow,
     BroadcastRow,
@@ -28,6 +27,7 @@ from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Part, Progress, silent
+from gridpost.pipeline.pseudonyms import hidden
 from gridpost.pipeline.ranges import Range, among_themselves, merged, overlapping
 from gridpost.pipeline.schemas import BRONZE, QUARANTINE, SEGMENT
 
@@ -36,11 +36,6 @@ LAYER, TABLE, ASIDE, QUALITY = "bronze", "journal", "quarantine", "quality"
 MAX_FILE_AGE = "7d"
 STREAM_ID = "stream-id"
 _EARLIEST, _LATEST = "2000-01-01 00:00:00", "2200-01-01 00:00:00"
-# Names of people, by kind: from here on only their keyed hash.
-USERS: dict[str, tuple[str, ...]] = {
-    AdministrationRow.KIND: ("actor",),
-    AllocationRow.KIND: ("user",),
-}
 # Without these a row says nothing that silver could use.
 NEEDED = {
     "message": ("message_id", "side", "generated"),
@@ -114,7 +109,7 @@ def ingest(
         return []
     # With Spark Connect batches are committed at the server: what travels there must be plain.
     remote = ".connect." in type(spark).__module__
-    before = len(_results(lake))
+    before = {part.path for part in lake.table(LAYER, QUALITY).pointer().parts}
     read_stream(
         spark,
         lake,
@@ -122,7 +117,7 @@ def ingest(
         max_files,
     )
     admit.archive(lake, committed_segments(lake))
-    return _results(lake)[before:]
+    return _results(lake, before)
 
 
 def committing(root: Place, stream: str, progress: Progress) -> Callable[[DataFrame, int], None]:
@@ -132,9 +127,10 @@ def committing(root: Place, stream: str, progress: Progress) -> Callable[[DataFr
     return commit
 
 
-def _results(lake: Lake) -> list[BatchResult]:
-    """What was done, from the table that says so: it is the same wherever it was done."""
-    rows = lake.table(LAYER, QUALITY).read()
+def _results(lake: Lake, before: set[str]) -> list[BatchResult]:
+    """What was done since, from the table that says so: it is the same wherever it was done."""
+    table = lake.table(LAYER, QUALITY)
+    rows = table.read(parts=[part for part in table.pointer().parts if part.path not in before])
     return [
         BatchResult(
             row["stream"],
@@ -258,14 +254,7 @@ def _segments(spark: SparkSession, paths: Sequence[str], parties: list[str]) -> 
 
 def prepared(batch: DataFrame, stream: str, number: int, key: bytes) -> DataFrame:
     """The columns of bronze, and why a row does not belong there."""
-    frame = batch
-    for kind, names in USERS.items():
-        for name in names:
-            value = F.col(kind)[name]
-            hidden = F.when(value != "", pseudonym(value, key)).otherwise(value)
-            frame = frame.withColumn(
-                kind, F.when(F.col(kind).isNotNull(), F.col(kind).withField(name, hidden))
-            )
+    frame = hidden(batch, key)
     frame = frame.withColumns({"stream": F.lit(stream), "batch": F.lit(number).cast("long")})
     return frame.select(*BRONZE.fieldNames(), reason().alias("reason"))
 
@@ -306,15 +295,6 @@ def without_repeats(frame: DataFrame, known: Sequence[Range]) -> DataFrame:
             & F.col("sequence").between(item.first, item.last)
         )
     return frame.where(~repeat).dropDuplicates(["component", "instance", "sequence"])
-
-
-def pseudonym(value: Column, key: bytes) -> Column:
-    """HMAC-SHA-256 (RFC 2104) in the words of SQL, so that it runs where the rows are."""
-    block = key.ljust(64, b"\0")
-    inner = F.lit(bytes(b ^ 0x36 for b in block))
-    outer = F.lit(bytes(b ^ 0x5C for b in block))
-    first = F.unhex(F.sha2(F.concat(inner, value.cast("binary")), 256))
-    return F.substring(F.sha2(F.concat(outer, first), 256), 1, 32)
 
 
 def ranges_of(parts: Sequence[Part]) -> list[Range]:

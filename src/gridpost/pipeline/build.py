@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gridpost.pipeline import bronze
+from gridpost.pipeline.alerts import STUCK_AFTER
 from gridpost.pipeline.gold import capacity as capacity_figures
 from gridpost.pipeline.gold import delivery as figures
 from gridpost.pipeline.gold import envelopes as response_figures
@@ -58,7 +59,7 @@ class BuildSettings:
     agreements: tuple[Agreement, ...] = ()
     roots: tuple[bytes, ...] = ()
     """ROOT CAs by which the audit judges; without any nothing is proven."""
-    stuck_after_seconds: int = 900
+    stuck_after_seconds: int = STUCK_AFTER
     zone: str = DEFAULT_ZONE
     """Of the market: it decides which delivery day a point belongs to."""
     responses: tuple[ResponseAgreement, ...] = ()
@@ -245,7 +246,14 @@ class Builder(Incremental):
         )
         judge = judging(certificates, self._settings.roots, self.result.build)
 
+        documents = self._lake.table(CONTENT, "documents")
+
         def judged(evidence: DataFrame) -> DataFrame:
+            if documents.pointer().parts:
+                # Of the journal row that the evidence is from: what its sender had signed.
+                row = ["component", "instance", "sequence"]
+                held = self._read(documents, documents.pointer().parts).select(*row, "content")
+                evidence = evidence.join(held, on=row, how="left")
             spread = evidence.repartition(self._parallelism())
             return spread.mapInArrow(judge, AUDIT).drop("build")
 

@@ -1,7 +1,8 @@
 """Many small folders become few: the rows stay, the pointer changes, readers notice nothing.
 
 Bronze parts go together only when every silver table holds their rows and their batches are
-committed; the new part says which ones it contains.
+committed. The new part has one key in place of theirs, which silver learns before and forgets after:
+what tables remember of each other does not grow with the number of batches.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from gridpost.pipeline import bronze
 from gridpost.pipeline.build import DOCUMENTS, FOLLOWING, INDEPENDENT
 from gridpost.pipeline.incremental import CONTENT, SILVER, keys_of, read
-from gridpost.pipeline.lake import GRACE_SECONDS, Lake, Part, Progress, silent
+from gridpost.pipeline.lake import GRACE_SECONDS, Lake, Part, Progress, Table, silent
 
 
 def compact(
@@ -29,7 +31,7 @@ def compact(
     """`small`: how many parts a partition needs before they are put together."""
     merged_parts = 0
     progress("compacting bronze")
-    merged_parts += _bronze(spark, lake, small)
+    merged_parts += _bronze(spark, lake, small) + _quality(lake, small)
     for name in (*INDEPENDENT, *FOLLOWING):
         progress(f"compacting silver.{name}")
         merged_parts += _partitions(spark, lake, name, small)
@@ -41,11 +43,7 @@ def compact(
 def _bronze(spark: SparkSession, lake: Lake, small: int) -> int:
     table = lake.table(bronze.LAYER, bronze.TABLE)
     pointer = table.pointer()
-    built = [
-        set(lake.table(layer, name).pointer().meta.get("sources", ()))
-        for layer, names in ((SILVER, (*INDEPENDENT, *FOLLOWING)), (CONTENT, DOCUMENTS))
-        for name in names
-    ]
+    built = [_sources(one) for one in _readers(lake)]
     waiting = {file.name for file in lake.admitted.rglob("segment.*.parquet")}
     last = max((p.meta.get("batch", -1) for p in pointer.parts), default=-1)
     ready = [
@@ -59,17 +57,50 @@ def _bronze(spark: SparkSession, lake: Lake, small: int) -> int:
         return 0
     live = [part for part in ready if part.rows]
     parts = table.stage(bronze.read_bronze(spark, lake, live)) if live else []
+    key = uuid4().hex
+    for reader in _readers(lake):
+        _remember(reader, {*_sources(reader), key})
     meta = {
         "stream": "",
         "batch": -1,
         "segments": [],
         "ranges": [asdict(r) for r in bronze.ranges_of(ready)],
-        "contains": sorted(keys_of(ready)),
+        "contains": [key],
         "kinds": sorted({kind for part in ready for kind in part.meta.get("kinds", ())}),
     }
     together = [replace(part, made_by="compaction", meta=meta) for part in parts]
     _swap(table, ready, together or [Part("", 0, made_by="compaction", meta=meta)])
+    there = set(keys_of(table.pointer().parts))
+    for reader in _readers(lake):
+        _remember(reader, _sources(reader) & there)
     return len(ready)
+
+
+def _readers(lake: Lake) -> list[Table]:
+    """Tables that are made of bronze, and remember of which parts."""
+    names = [(SILVER, name) for name in (*INDEPENDENT, *FOLLOWING)]
+    return [lake.table(*one) for one in (*names, *((CONTENT, name) for name in DOCUMENTS))]
+
+
+def _sources(table: Table) -> set[str]:
+    return set(table.pointer().meta.get("sources", ()))
+
+
+def _remember(table: Table, keys: set[str]) -> None:
+    pointer = table.pointer()
+    if keys != _sources(table):
+        table.publish(replace(pointer, meta={**pointer.meta, "sources": sorted(keys)}))
+
+
+def _quality(lake: Lake, small: int) -> int:
+    """Each batch adds a few rows to it."""
+    table = lake.table(bronze.LAYER, bronze.QUALITY)
+    parts = table.pointer().parts
+    rows = table.read() if len(parts) >= small else None
+    if rows is None:
+        return 0
+    table.overwrite(table.stage_arrow(rows))
+    return len(parts)
 
 
 def _partitions(spark: SparkSession, lake: Lake, name: str, small: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import admit as admission
 from gridpost.pipeline.erased_segments import empty_arrived
 from gridpost.pipeline.files import Place
@@ -93,13 +94,19 @@ class Pipeline:
         from gridpost.pipeline.alerts import changes, evaluate
 
         standing: dict[str, dict[str, Any]] = {}
-        built = False
+        unbuilt = True
         while True:
-            done = self.ingest(landings)
-            if done["rows"] or not built:
-                self.build(settings)
-                built = True
-            now = evaluate(self.lake, datetime.now(UTC), silence)
+            try:
+                unbuilt = self.ingest(landings)["rows"] > 0 or unbuilt
+                if unbuilt:
+                    self.build(settings)
+                    unbuilt = False
+            except Refusal as refusal:
+                # Another command has its turn, a compaction perhaps: what is there is judged all the same.
+                if refusal.rule is not Rule.STORE_IN_USE:
+                    raise
+                self.progress(refusal.message)
+            now = evaluate(self.lake, datetime.now(UTC), silence, settings.stuck_after_seconds)
             for line in changes(standing, now):
                 told(line)
             standing = now

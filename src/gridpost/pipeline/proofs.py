@@ -215,4 +215,5 @@ def _metadata(row: dict[str, Any], prefix: str, message_id: str, related: str) -
         related_message_id=related,
         sender_application="" if prefix else row["sender_application"] or "",
         ba_message_id="" if prefix else row["ba_message_id"] or "",
+        sender_description=row.get(f"{prefix}sender_description") or "",
     )

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from gridpost.core.journal import KINDS
 from gridpost.pipeline import bronze
 from gridpost.pipeline.lake import Lake
+from gridpost.pipeline.pseudonyms import hidden_later
 from gridpost.pipeline.schemas import BRONZE, QUARANTINE, STRUCTS
 
 _MARK = "replay/"
@@ -32,11 +33,14 @@ def replay(spark: SparkSession, lake: Lake) -> dict[str, Any]:
     # A replay that died after its first step has brought rows into bronze already.
     done = [part for part in table.pointer().parts if part.made_by.startswith(_MARK)]
     if done:
-        key = ["component", "instance", "sequence"]
-        rows = rows.join(bronze.read_bronze(spark, lake, done).select(key), on=key, how="left_anti")
-    read = rows.withColumns({kind: _read(kind) for kind in KINDS})
+        one = ["component", "instance", "sequence"]
+        rows = rows.join(bronze.read_bronze(spark, lake, done).select(one), on=one, how="left_anti")
+    key = lake.secret("pseudonyms")
+    read = rows.withColumns({kind: _read(kind, key) for kind in KINDS})
     judged = read.select(*BRONZE.fieldNames(), bronze.reason().alias("reason"))
-    good = table.stage(judged.where(F.col("reason").isNull()).drop("reason"))
+    # Its columns say what the text said, but for names of people.
+    found = judged.where(F.col("reason").isNull()).withColumn("payload", F.lit(None).cast("string"))
+    good = table.stage(found.drop("reason"))
     bad = aside.stage(judged.where(F.col("reason").isNotNull()))
     mark = f"{_MARK}{uuid4().hex}"
     if good:
@@ -51,12 +55,15 @@ def replay(spark: SparkSession, lake: Lake) -> dict[str, Any]:
     }
 
 
-def _read(kind: str) -> Column:
+def _read(kind: str, key: bytes) -> Column:
     """The columns of a kind from the text of a row that landed without them."""
     struct = STRUCTS[kind]
     plain = T.StructType([T.StructField(f.name, _plain(f.dataType)) for f in struct.fields])
     raw = F.from_json("payload", plain)
-    fields = [_value(raw[f.name], f.dataType).alias(f.name) for f in struct.fields]
+    fields = [
+        hidden_later(kind, f.name, _value(raw[f.name], f.dataType), key).alias(f.name)
+        for f in struct.fields
+    ]
     unread = (F.col("kind") == kind) & F.col(kind).isNull() & F.col("payload").isNotNull()
     return F.when(unread, F.struct(*fields)).otherwise(F.col(kind))
 

@@ -72,8 +72,7 @@ class SessionSettings:
 
 
 def start(settings: SessionSettings) -> SparkSession:
-    if find_spec("pyspark") is None:
-        raise Refusal(Rule.USAGE, "Spark is not installed: pip install 'gridpost[pipeline]'")
+    check_spark()
     if not settings.remote:
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -149,6 +148,12 @@ def delta_jars() -> list[Path]:
     folder = Path(named) if named else Path(sys.prefix) / "share" / "gridpost" / "delta"
     found = sorted(folder.glob("*.jar"))
     return found if any(jar.name.startswith("delta-spark_") for jar in found) else []
+
+
+def check_spark() -> None:
+    """Before anything is imported that needs it."""
+    if find_spec("pyspark") is None:
+        raise Refusal(Rule.USAGE, "Spark is not installed: pip install 'gridpost[pipeline]'")
 
 
 def check_java() -> None:

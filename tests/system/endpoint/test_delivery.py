@@ -263,7 +263,7 @@ async def test_messages_are_signed_in_a_token_that_alone_has_the_key(
     running = await net.endpoint(
         "E3", "INDIRECT:B1", last=f"{section}kinds = {both}\n", enrol=False
     )
-    register = (sys.executable, "-c", ENROL, str(net.directory.file), net._token, str(running.file))
+    register = (sys.executable, "-c", ENROL, str(net.directory.file), net.token, str(running.file))
     # SoftHSM 2.6 has OAEP with SHA-1 only: said before anybody is asked for a certificate.
     code, said = await ended(*register)
     assert code == 1

@@ -50,6 +50,7 @@ def message_views(bronze: DataFrame) -> DataFrame:
         f"{m}.generated_text",
         f"{m}.extension",
         f"{m}.related_message_id",
+        f"{m}.sender_description",
         F.col(f"{m}.content").isNotNull().alias("has_content"),
         F.to_date(f"{m}.generated").alias("day"),
     )
@@ -94,6 +95,7 @@ def acknowledgements(bronze: DataFrame) -> DataFrame:
         f"{a}.signature",
         f"{a}.signature_algorithm",
         f"{a}.signing_certificate_id",
+        f"{a}.sender_description",
         F.lit(None).cast("date").alias("day"),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -100,8 +101,8 @@ ORIGIN = pa.schema(
     ]
 )
 PARSED = pa.schema([*ORIGIN, *DOCUMENTS, pa.field("values", pa.list_(POINT))])
-FORM = 2
-"""Of these columns: after a change of it every day is parsed anew."""
+FORM = 3
+"""Of these columns and rules: after a change of it every day is parsed anew."""
 # The same for Spark.
 SPARK_PARSED = (
     "day date, component string, instance string, sequence bigint, segment string, "
@@ -235,8 +236,12 @@ def _series(series: Any, zone: str, points: _Points) -> None:
     )
     price_unit = _text(head, "price_Measure_Unit.name") or "MWH"
     before = len(points)
-    for element in _children(series, "Period", "Series_Period"):
+    periods = [
         _period(element, curve, (unit, price_unit), zone, points)
+        for element in _children(series, "Period", "Series_Period")
+    ]
+    if curve != OVERLAPPING:
+        _apart(periods)
     count = len(points) - before
     for name, value in (
         ("series_mrid", _text(head, "mRID")),
@@ -248,12 +253,19 @@ def _series(series: Any, zone: str, points: _Points) -> None:
         ("currency", _text(head, "currency_Unit.name")),
     ):
         points.columns[name] += [value] * count
-    starts = points.columns["start"][before:]
-    if curve != OVERLAPPING and len(set(starts)) != len(starts):
-        raise Contradiction("two points of one series at the same time")
 
 
-def _period(element: Any, curve: str, units: tuple[str, str], zone: str, points: _Points) -> None:
+def _apart(periods: list[tuple[datetime, datetime]]) -> None:
+    """Positions of one period never overlap: only periods can, whatever their resolutions."""
+    for (_, end), (start, _) in pairwise(sorted(periods)):
+        if start < end:
+            raise Contradiction(f"two periods of one series overlap at {start.isoformat()}")
+
+
+def _period(
+    element: Any, curve: str, units: tuple[str, str], zone: str, points: _Points
+) -> tuple[datetime, datetime]:
+    """From when to when it is."""
     interval = _child(element, "timeInterval")
     if interval is None:
         raise Contradiction("a period without its interval")
@@ -286,6 +298,7 @@ def _period(element: Any, curve: str, units: tuple[str, str], zone: str, points:
     columns["price"] += prices
     columns["price_normalised"] += times(prices, PRICE_FACTORS.get(units[1]))
     columns["carried"] += carried
+    return start, end
 
 
 Said = tuple[str, str | None, str | None]

@@ -41,6 +41,7 @@ _EVIDENCE = (
     "extension",
     "related_message_id",
     "sender_application",
+    "sender_description",
 )
 _WORD = ("time", "acknowledgement_id", "signing_certificate_id")
 _SIGNED_WORD = (
@@ -60,6 +61,7 @@ _SIGNED_WORD = (
     "signature",
     "signature_algorithm",
     "signing_certificate_id",
+    "sender_description",
 )
 _KEY = ("day", "message_id")
 # State -> message-status (503 cl. 5.6.1); what is not here is a state of the recipient.
@@ -157,6 +159,7 @@ def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
                 "signature",
                 "signature_algorithm",
                 "signing_certificate_id",
+                "sender_description",
             )
         ),
         *(
@@ -173,6 +176,7 @@ def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
                 "signature",
                 "signature_algorithm",
                 "signing_certificate_id",
+                "sender_description",
             )
         ),
     )

@@ -77,6 +77,7 @@ def message_row(
         metadata.extension,
         processor_value(metadata, SIGNATURE, "Algorithm"),
         metadata.related_message_id,
+        metadata.sender_description,
     )
 
 
@@ -101,6 +102,7 @@ def acknowledgement_row(
         metadata.generated.text,
         metadata.extension,
         processor_value(metadata, SIGNATURE, "Algorithm"),
+        metadata.sender_description,
     )
 
 
