@@ -5,7 +5,8 @@
 
 A state page is drawn from a mapping (state, event) -> transition, where a transition is the next state,
 or has the next `state`, the `effects` that follow and the rule it is a `breach` of when the event is
-refused.
+refused. Diagrams are pictures beside the page: the same in a repository's browser and in the built site,
+which is read where there is no internet.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
+
+from state_drawing import Way, draw  # noqa: E402
 
 Table = Mapping[tuple[StrEnum, StrEnum], Any]
 
@@ -38,17 +41,28 @@ class Chapter:
 
 
 def state_page(
-    title: str, introduction: str, source: str, table: Table, chapters: Iterable[Chapter]
-) -> str:
+    file: Path,
+    title: str,
+    introduction: str,
+    source: str,
+    table: Table,
+    chapters: Iterable[Chapter],
+) -> dict[Path, str]:
+    """The page and its pictures."""
+    found = {}
     lines = [f"# {title}", "", introduction, "", NOTE.format(source=source)]
     for chapter in chapters:
         # The order of the enumeration, which is the order of a message's life.
         states = [state for state in type(chapter.first) if state in chapter.states]
-        lines += ["", f"## {chapter.heading}", "", "```mermaid"]
-        lines += diagram(table, states, chapter)
-        lines += ["```", "", "| state | event | next state | what follows |", "|---|---|---|---|"]
+        picture = file.with_name(f"{file.stem}-{chapter.heading.lower().replace(' ', '-')}.svg")
+        named = f"{title}: {chapter.heading}"
+        found[picture] = draw(
+            named, states, chapter.first, chapter.final, list(ways(table, states))
+        )
+        lines += ["", f"## {chapter.heading}", "", f"![{named}]({picture.name})"]
+        lines += ["", "| state | event | next state | what follows |", "|---|---|---|---|"]
         lines += transition_rows(table, states)
-    return "\n".join(lines) + "\n"
+    return {file: "\n".join(lines) + "\n", **found}
 
 
 @dataclass(frozen=True)
@@ -60,19 +74,15 @@ class Plain:
     breach: Enum | None = None
 
 
-def diagram(table: Table, states: list[StrEnum], chapter: Chapter) -> Iterator[str]:
+def ways(table: Table, states: list[StrEnum]) -> Iterator[Way]:
     """Only what moves: events that leave a state as it is stand in the table."""
-    yield "stateDiagram-v2"
-    yield f"    [*] --> {chapter.first}"
     for state in states:
         moves: dict[StrEnum, list[str]] = defaultdict(list)
         for event, transition in events_of(table, state):
             if transition.state != state:
                 moves[transition.state].append(event)
         for target, events in moves.items():
-            yield f"    {state} --> {target}: {', '.join(events)}"
-        if state in chapter.final:
-            yield f"    {state} --> [*]"
+            yield Way(state, target, tuple(events))
 
 
 def transition_rows(table: Table, states: list[StrEnum]) -> Iterator[str]:
@@ -120,11 +130,13 @@ def pages() -> dict[Path, str]:
     from gridpost.core import delivery, enrolment, refusal
 
     return {
-        Path("docs/reference/delivery-states.md"): state_page(
+        **state_page(
+            Path("docs/reference/delivery-states.md"),
             "States of a message",
             "The sender endpoint and the recipient endpoint each hold their own record of a message.\n"
             "An empty next state means that the event is noted in the trace and moves nothing. The\n"
-            "diagrams show only what moves; the tables below them list every pair.",
+            "diagrams show only what moves, one arrow for each way from a state to another; final\n"
+            "states have a second frame. The tables below them list every pair.",
             "gridpost.core.delivery.TRANSITIONS",
             delivery.TRANSITIONS,
             [
@@ -142,7 +154,8 @@ def pages() -> dict[Path, str]:
                 ),
             ],
         ),
-        Path("docs/reference/enrolment-states.md"): state_page(
+        **state_page(
+            Path("docs/reference/enrolment-states.md"),
             "States of a registration",
             "How a component becomes a member of a subsystem, as the component sees it. An empty next\n"
             "state means that the event moves nothing; an event that is not listed is refused.",

@@ -8,10 +8,12 @@ import shutil
 import sqlite3
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from support.directory_process import DirectoryProcess, TestRoot, running
 from support.network import Network, cli, network, until_status
 
 
@@ -91,6 +93,39 @@ async def test_a_restored_network_loses_nothing_that_was_saved_and_stops_duplica
         # The restored broker still has the message; the recipient knows its ID and takes nothing.
         after = await sent(net, "E1", "E2", b"after")
         assert await taken(net, "E2") == [after]
+
+
+async def restored(directory: DirectoryProcess, archive: Path) -> dict[str, Any]:
+    """The home is lost, the configuration is not; what health says of the directory that is back."""
+    assert directory.stop() == 0
+    shutil.rmtree(directory.home / "data")
+    await cli("restore", str(archive), "--config", str(directory.file))
+    directory.start()
+    return dict(directory.administer("GET", "/health"))
+
+
+@pytest.mark.timeout(240)
+async def test_a_restored_directory_says_so_and_no_content_id_stands_for_two_contents(tmp_path):
+    directory = DirectoryProcess(tmp_path / "cd", "CD-1", TestRoot(tmp_path / "root"))
+    archive = tmp_path / "cd.tar"
+    with running(directory):
+        await asyncio.to_thread(directory.register, "E1")
+        await cli("backup", str(archive), "--config", str(directory.file))
+        saved = directory.content_ids()["CD-1"]
+        await asyncio.to_thread(directory.register, "E2")
+        lost = directory.content_ids()["CD-1"]
+        assert saved != lost
+
+        health = await restored(directory, archive)
+        assert "have to be repeated" in health["restored"]["missing"]
+        assert directory.codes() == {"CD-1", "E1"}
+        assert directory.content_ids()["CD-1"] == saved
+        # Whoever still has the lost content is told the new one: another component, another digest.
+        _, party = await asyncio.to_thread(directory.register, "E3")
+        assert directory.codes() == {"CD-1", "E1", "E3"}
+        assert directory.content_ids()["CD-1"] not in (saved, lost)
+        # Keys came back as well: what it issues now is believed.
+        assert directory.request(party, "GET", "/api/v1/registrations/unknown").status_code == 404
 
 
 def _operations(file: Path) -> int:

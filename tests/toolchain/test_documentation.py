@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import typer
+from lxml import etree
 
 from gridpost import bench, cli
 
@@ -57,16 +58,21 @@ TABLE = {
 
 def test_a_state_page_draws_what_moves_and_lists_every_pair(generator):
     chapter = generator.Chapter("Lights", frozenset(Light), Light.RED, {Light.DARK})
-    page = generator.state_page("Traffic", "How it goes.", "x.TABLE", TABLE, [chapter])
-    diagram = page.partition("```mermaid\n")[2].partition("```")[0].split("\n    ")
-    assert [line.strip() for line in diagram] == [
-        "stateDiagram-v2",
-        "[*] --> RED",
-        "RED --> GREEN: GO",
-        "RED --> DARK: BREAK",
-        "GREEN --> DARK: BREAK",
-        "DARK --> [*]",
-    ]
+    found = generator.state_page(
+        Path("docs/traffic.md"), "Traffic", "How it goes.", "x.TABLE", TABLE, [chapter]
+    )
+    page, picture = found[Path("docs/traffic.md")], found[Path("docs/traffic-lights.svg")]
+    assert "![Traffic: Lights](traffic-lights.svg)" in page
+    drawn = etree.fromstring(picture)
+    told = drawn.findtext("{*}desc")
+    assert told == "RED to GREEN: GO; RED to DARK: BREAK; GREEN to DARK: BREAK"
+    assert len(drawn.findall("{*}rect[@class='box']")) == 3
+    assert len(drawn.findall("{*}rect[@class='final']")) == 1
+    # From the circle above its first state into it, then one arrow for each way.
+    assert len(drawn.findall("{*}line[@class='way']")) == 1 + 3
+    assert drawn.findall("{*}circle")[0].get("cx") == drawn.findall("{*}text")[0].get("x")
+    labels = [text.text for text in drawn.findall("{*}text[@class='halo']")]
+    assert labels == ["GO", "BREAK", "BREAK"]
     assert "| RED | GO | GREEN | start engines |" in page
     assert "| GREEN | GO |  | refused: ALREADY_GREEN |" in page
     assert "| DARK | GO |  |  |" in page
@@ -75,8 +81,11 @@ def test_a_state_page_draws_what_moves_and_lists_every_pair(generator):
 def test_a_table_that_gives_only_the_next_state_is_drawn_too(generator):
     table = {(Light.RED, Push.GO): Light.GREEN}
     chapter = generator.Chapter("Lights", {Light.RED, Light.GREEN}, Light.RED, {Light.GREEN})
-    page = generator.state_page("Traffic", "How it goes.", "x.TABLE", table, [chapter])
-    assert "    RED --> GREEN: GO" in page
+    found = generator.state_page(
+        Path("traffic.md"), "Traffic", "How it goes.", "x.TABLE", table, [chapter]
+    )
+    assert "RED to GREEN: GO" in found[Path("traffic-lights.svg")]
+    page = found[Path("traffic.md")]
     assert "| RED | GO | GREEN |  |" in page
 
 
@@ -189,5 +198,9 @@ def test_the_site_loads_nothing_from_elsewhere(tmp_path):
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not loaded.search(text), page
-        # The theme fetches the drawing library for such blocks at view time.
-        assert 'class="mermaid"' not in text, page
+        # The theme fetches a drawing library for such blocks at view time, or shows their source.
+        assert "mermaid" not in text, page
+    states = (tmp_path / "reference/delivery-states.html").read_text(encoding="utf-8")
+    for picture in re.findall(r'<img[^>]+src="([^"]+[.]svg)"', states):
+        assert (tmp_path / "reference" / picture).is_file()
+    assert states.count("<img") == 2

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.after_restore import say_restored, telling_more
 from gridpost.assembly.broker_configuration import (
+    COMPONENT,
     BrokerConfiguration,
     read_broker_configuration,
 )
@@ -225,7 +226,9 @@ async def running_broker(
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    telling_more(broker.health, configuration.home / "store", watch.health),
+                    telling_more(
+                        broker.health, configuration.home / "store", watch.health, COMPONENT
+                    ),
                     parts.metrics.registry,
                     broker.measure,
                     {
@@ -251,7 +254,7 @@ async def running_broker(
         if file is not None:
             watching = watch_file(file, lambda: _reload(running, file))
             stack.push_async_callback(_ended, asyncio.create_task(watching))
-        say_restored(configuration.home / "store")
+        say_restored(configuration.home / "store", COMPONENT)
         running.console_port = await stack.enter_async_context(_console(running, file))
         log.info(
             "listening",

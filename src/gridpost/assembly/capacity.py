@@ -19,11 +19,11 @@ from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.after_restore import telling_more
 from gridpost.assembly.capacity_configuration import (
+    COMPONENT,
     CapacityConfiguration,
     read_capacity_configuration,
 )
 from gridpost.assembly.capacity_operating import (
-    MISSING,
     api_port,
     console,
     console_frame,
@@ -121,7 +121,7 @@ async def running_capacity(
         port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    telling_more(service.health, store, watched.health, MISSING),
+                    telling_more(service.health, store, watched.health, COMPONENT),
                     service.metrics.registry,
                     service.measure,
                     administration.views(),

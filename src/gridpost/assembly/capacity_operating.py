@@ -17,7 +17,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gridpost.assembly.capacity_configuration import CapacityConfiguration, RabbitmqSection
+from gridpost.assembly.after_restore import missing_of
+from gridpost.assembly.capacity_configuration import (
+    COMPONENT,
+    CapacityConfiguration,
+    RabbitmqSection,
+)
 from gridpost.assembly.console import FileCredentials, console_port, whose
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.console.capacity import PLACES, CapacityConsole
@@ -31,6 +36,7 @@ from gridpost.services.capacity import watching as conditions
 from gridpost.services.capacity.administration import Administration
 from gridpost.services.capacity.api import AdministrationApi
 from gridpost.services.capacity.service import CapacityService
+from gridpost.services.operations import observers
 from gridpost.services.operations.journal_follow import RecentTrouble
 from gridpost.stores.sqlite.snapshot import restored
 from gridpost.transports.https import ClientCertificate, ServerTls, serve
@@ -38,11 +44,6 @@ from gridpost.transports.loopback import serve_loopback
 
 log = structlog.get_logger(__name__)
 
-MISSING = (
-    "what was allocated between these two times is not in this ledger although it was confirmed: "
-    "every border was halted when the service started; reconcile with the pipeline's tables or with "
-    "the participants, adjust the offers, then resume"
-)
 T = TypeVar("T")
 _AT_ONCE = 0.5
 """Seconds after which a service that has no turn yet is a standby."""
@@ -157,7 +158,7 @@ def watch(
     more = [
         conditions.broker(service),
         conditions.shortfall(service),
-        conditions.certificate(clock, _ends(configuration.rabbitmq), rules.certificate_expiry),
+        observers.ending(clock, _ends(configuration.rabbitmq), rules.certificate_expiry),
     ]
     return watching(who, configuration, RecentTrouble(rules.window), more)
 
@@ -192,7 +193,7 @@ async def halt_after_restore(
     found = restored(store)
     if found is None:
         return
-    log.warning("restored from a backup", taken_at=found.taken_at, missing=MISSING)
+    log.warning("restored from a backup", taken_at=found.taken_at, missing=missing_of(COMPONENT))
     newest = await ledger.read(lambda reader: reader.latest(1))
     if newest and newest[0].at > datetime.fromisoformat(found.restored_at):
         return

@@ -12,11 +12,12 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gridpost.assembly.after_restore import say_restored
+from gridpost.assembly.after_restore import restored_health, say_restored
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration_file import ConfigurationFile
 from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.directory_configuration import (
+    COMPONENT,
     DirectoryConfiguration,
     read_certificates,
     read_directory_configuration,
@@ -286,7 +287,11 @@ async def running_directory(
         )
         parts.connections.server = server
         watch = await stack.enter_async_context(_watching(parts, store))
-        parts.administration.more_health = watch.health
+        folder = configuration.home / "store"
+        parts.administration.more_health = lambda: {
+            **watch.health(),
+            **restored_health(folder, COMPONENT),
+        }
         administration_port = await stack.enter_async_context(_administration(parts))
         shown_port = await stack.enter_async_context(_console(parts, store, file))
         for work in (
@@ -297,7 +302,7 @@ async def running_directory(
         ):
             task = asyncio.create_task(work)
             stack.push_async_callback(_ended, task)
-        say_restored(configuration.home / "store")
+        say_restored(folder, COMPONENT)
         log.info(
             "listening",
             port=server.port,

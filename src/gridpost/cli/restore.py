@@ -25,7 +25,7 @@ def restore(
     ] = False,
 ) -> None:
     """Put store and keys into the component's empty home folder, and say what may be missing."""
-    from gridpost.assembly.after_restore import MISSING
+    from gridpost.assembly.after_restore import missing_of
     from gridpost.assembly.backup import restore as bring_back
     from gridpost.assembly.clock import SystemClock
     from gridpost.cli.progress import showing
@@ -41,6 +41,6 @@ def restore(
     }
     text = (
         f"The {done.component} {done.code} is back as of {done.taken_at:%Y-%m-%d %H:%M:%S} UTC.\n"
-        f"Between then and now: {MISSING}."
+        f"Between then and now: {missing_of(done.component)}."
     )
     typer.echo(json.dumps(result) if as_json else text)

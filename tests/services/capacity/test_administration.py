@@ -19,6 +19,7 @@ from gridpost.assembly.journal_export import export_job
 from gridpost.core.capacity import Status
 from gridpost.core.refusal import Refusal
 from gridpost.services.capacity import watching
+from gridpost.services.operations import observers
 from gridpost.services.operations.administrators import hash_token
 from gridpost.transports.free_port import free_port
 from support.capacity_market import DK1, EON, GROUP
@@ -216,9 +217,9 @@ async def test_alerts_tell_of_a_lost_broker_of_sold_too_much_and_of_an_old_certi
     ends = _ends(site.configuration.rabbitmq)
     [(name, end)] = ends()
     assert name == SERVICE
-    observe = watching.certificate(service.clock, ends, end - datetime.now(UTC) + timedelta(days=1))
+    observe = observers.ending(service.clock, ends, end - datetime.now(UTC) + timedelta(days=1))
     assert [c.subject for c in await observe()] == [SERVICE]
-    assert await watching.certificate(service.clock, ends, timedelta(days=1))() == []
+    assert await observers.ending(service.clock, ends, timedelta(days=1))() == []
     async with httpx.AsyncClient(trust_env=False) as client:
         port = site.running.operations_port
         health = (await client.get(f"http://127.0.0.1:{port}/health")).json()

@@ -54,6 +54,27 @@ def certificates(
     return observe
 
 
+def ending(
+    clock: Clock, ends: Callable[[], Iterable[tuple[str, datetime]]], limit: timedelta
+) -> Observer:
+    """`ends` gives name and last moment of each certificate that no directory issued."""
+
+    async def observe() -> Sequence[Condition]:
+        now = clock.now()
+        return [
+            Condition(
+                AlertKind.CERTIFICATE_EXPIRY,
+                name,
+                f"the certificate of {name} ends at {end:%Y-%m-%d %H:%M} UTC: renew it",
+                _urgency(end - now),
+            )
+            for name, end in await asyncio.to_thread(lambda: list(ends()))
+            if end - now <= limit
+        ]
+
+    return observe
+
+
 def _urgency(left: timedelta) -> Severity:
     return Severity.CRITICAL if left <= timedelta(days=_CRITICAL_DAYS) else Severity.WARNING
 
