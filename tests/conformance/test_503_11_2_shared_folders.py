@@ -93,7 +93,7 @@ async def test_files_of_two_applications_arrive_with_everything_their_names_say(
 async def soap_trace(net: Network, message_id: str) -> list[list[str]]:
     """The MessageTraceItems that CheckMessageStatus answers, in the order of their elements."""
     body = envelope("1.1", request("CheckMessageStatus", field("messageID", message_id)))
-    async with httpx.AsyncClient(auth=("app", API_PASSWORD)) as client:
+    async with httpx.AsyncClient(auth=("app", API_PASSWORD), timeout=60) as client:
         answer = await client.post(
             f"http://127.0.0.1:{net.ports['E1']}{PATH}",
             content=body.encode(),

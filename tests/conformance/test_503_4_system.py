@@ -105,7 +105,7 @@ async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Syst
 async def seen(net: Network, broker: str, view: str) -> list[dict[str, Any]]:
     text = net.components[broker].file.read_text()
     port = text.split("[operations]\nport = ")[1].split("\n")[0]
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         found: list[dict[str, Any]] = (await client.get(f"http://127.0.0.1:{port}/{view}")).json()
         return found
 

@@ -152,12 +152,13 @@ async def test_a_message_may_be_delivered_before_its_sender_has_settled(
 
 @pytest.mark.req("503-5.8.1-i", component="broker")
 async def test_an_unsettled_message_that_expires_is_not_sent_again(broker: BrokerNetwork) -> None:
-    await broker.send("E1", "E2", message(lives=timedelta(seconds=1)))
     silent = Inbox(accept=False)
     connection = await broker.connect("E2")
     await connection.attach_consumer("E2", silent, credit=10)
+    producer = await (await broker.connect("E1")).attach_producer("E2")
+    assert (await producer.send(message(lives=timedelta(seconds=5)))).taken
     await eventually(lambda: silent.messages)
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(5.1)
     connection.close()
     await connection.lost
     await depth_is(broker, "E2", 0)

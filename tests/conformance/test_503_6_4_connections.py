@@ -51,10 +51,11 @@ async def test_it_listens_at_the_brokers_of_its_usable_paths_and_nowhere_else() 
 async def test_it_attaches_when_the_period_of_a_path_begins_and_detaches_when_it_ends() -> None:
     async with AmqpWorld() as world:
         b1 = await world.broker("B1")
-        begin = datetime.now(UTC) + timedelta(seconds=0.6)
-        await world.endpoint("E1", by("B1", start=begin, end=begin + timedelta(seconds=0.8)))
+        begin = datetime.now(UTC) + timedelta(seconds=3)
+        await world.endpoint("E1", by("B1", start=begin, end=begin + timedelta(seconds=5)))
         await asyncio.sleep(0.2)
-        assert b1.listeners == []
+        # A busy machine may be that late.
+        assert b1.listeners == [] or datetime.now(UTC) >= begin
         await eventually(lambda: b1.listeners == ["E1"])
         assert datetime.now(UTC) >= begin
         await eventually(lambda: b1.listeners == [])
@@ -95,7 +96,7 @@ async def test_it_listens_where_an_acknowledgement_may_still_come_from() -> None
 
 @pytest.mark.req("503-6.4-c")
 async def test_it_listens_no_longer_than_until_the_message_expires() -> None:
-    short = EndpointSettings(durations=MaximumDurations(timedelta(seconds=1)))
+    short = EndpointSettings(durations=MaximumDurations(timedelta(seconds=5)))
     async with AmqpWorld() as world:
         b2 = await world.broker("B2")
         await world.broker("B1")

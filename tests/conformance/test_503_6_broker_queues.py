@@ -179,17 +179,18 @@ async def test_no_more_is_transferred_than_credit_was_granted(broker: BrokerNetw
     assert len(inbox.messages) == 1
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.req("503-6.1.5-a", component="broker")
 async def test_a_message_of_64_mib_passes_in_small_frames(broker: BrokerNetwork) -> None:
     body = bytes(range(256)) * (64 * 4096)
     limits = AmqpLimits(max_frame_size=4096, close_seconds=0.5)
     sending = await broker.connect("E1", limits=limits)
     producer = await sending.attach_producer("E2")
-    assert (await asyncio.wait_for(producer.send(message(body=body)), 60)).taken
+    assert (await asyncio.wait_for(producer.send(message(body=body)), 240)).taken
     inbox = Inbox()
     receiving = await broker.connect("E2", limits=limits)
     await receiving.attach_consumer("E2", inbox, credit=1)
-    await eventually(lambda: inbox.messages, 60)
+    await eventually(lambda: inbox.messages, 240)
     assert len(inbox.messages) == 1
     assert inbox.messages[0].endswith(body)
 

@@ -136,13 +136,13 @@ async def test_data_whose_validity_has_ended_is_as_good_as_missing(kind: Compone
 
 @both("503-7.7.1-f")
 async def test_data_never_lapses_while_a_directory_answers(kind: ComponentType) -> None:
-    directory = FakeDirectory(ttl=timedelta(seconds=2))
+    directory = FakeDirectory(ttl=timedelta(seconds=6))
     machine = Machine(kind, settings=ClientSettings(cycle=timedelta(minutes=5)))
     async with directory.running():
         client = await machine.enrolled(directory)
         await client.synchroniser.round()
         running = asyncio.ensure_future(client.synchroniser.run())
-        end = asyncio.get_running_loop().time() + 5
+        end = asyncio.get_running_loop().time() + 13
         while asyncio.get_running_loop().time() < end:
             assert "CD-1" in codes(client)
             await asyncio.sleep(0.02)
@@ -170,7 +170,8 @@ async def test_a_copy_that_lapsed_recovers_when_the_directory_is_back() -> None:
 async def test_the_cycle_is_a_setting_of_minutes_by_default(kind: ComponentType) -> None:
     assert timedelta(0) < ClientSettings().cycle <= timedelta(minutes=10)
     directory = FakeDirectory()
-    for cycle in (timedelta(seconds=0.1), timedelta(seconds=0.6)):
+    shortest: list[float] = []
+    for cycle in (timedelta(seconds=0.1), timedelta(seconds=2)):
         machine = Machine(kind, settings=replace(QUICK, cycle=cycle))
         async with directory.running():
             client = await machine.enrolled(directory)
@@ -181,9 +182,9 @@ async def test_the_cycle_is_a_setting_of_minutes_by_default(kind: ComponentType)
                 await directory.asked.wait()
                 times.append(asyncio.get_running_loop().time())
             running.cancel()
-        gaps = [b - a for a, b in pairwise(times)]
-        assert min(gaps) >= cycle.total_seconds() * 0.9
-        assert min(gaps) < cycle.total_seconds() + 0.45
+        shortest.append(min(b - a for a, b in pairwise(times)))
+        assert shortest[-1] >= cycle.total_seconds() * 0.9
+    assert shortest[0] < shortest[1]
 
 
 @both("503-7.7.3-c", "503-7.7.3-e")

@@ -87,12 +87,12 @@ async def test_a_message_crosses_subsystems_only_after_their_directories_have_me
     await system.two.known("E2", "E1")
     async with system.one.api("E1") as one, system.two.api("E2") as two:
         message_id = await one.send("E2", "A01", b"across")
-        await until_status(one, message_id, "DELIVERED", seconds=40)
+        await until_status(one, message_id, "DELIVERED")
         received = await two.receive("A01")
         assert received is not None
         assert received.content == b"across"
         await two.confirm(message_id)
-        assert await until_status(one, message_id, "RECEIVED", seconds=40) == "RECEIVED"
+        assert await until_status(one, message_id, "RECEIVED") == "RECEIVED"
 
 
 async def _knows_broker(system: Subsystems) -> bool:

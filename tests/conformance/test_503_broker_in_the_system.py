@@ -258,7 +258,7 @@ async def test_what_an_entry_says_of_its_software_does_not_keep_anybody_out(
 
 @pytest.mark.req("503-4.4.3-c", "503-7.7.1-e", component="broker")
 async def test_messages_pass_without_a_directory_until_its_data_lapse(tmp_path: Path) -> None:
-    directory = FakeDirectory(ttl=timedelta(seconds=6))
+    directory = FakeDirectory(ttl=timedelta(seconds=20))
     async with network_of(tmp_path, directory) as broker:
         await broker.synchronised()
         directory.fail = 503
@@ -266,9 +266,9 @@ async def test_messages_pass_without_a_directory_until_its_data_lapse(tmp_path: 
         producer = await connection.attach_producer("E2")
         assert (await producer.send(message())).taken
         assert len(await broker.receive("E2", 1)) == 1
-        await asyncio.sleep(6.5)
-        outcome = await producer.send(message())
-        assert not outcome.taken
+        async with asyncio.timeout(60):
+            while (await producer.send(message())).taken:
+                await asyncio.sleep(0.2)
         with pytest.raises(LinkRefused):
             await broker.connect("E1")
         directory.fail = 0

@@ -280,7 +280,7 @@ async def test_an_endpoint_speaks_amqp_1_0_0_and_says_so_to_others(header: bytes
         context.verify_mode = ssl.CERT_NONE
         reader, writer = await asyncio.open_connection("127.0.0.1", one.port, ssl=context)
         writer.write(header)
-        assert await asyncio.wait_for(reader.read(), 20) == b"AMQP\x03\x01\x00\x00"
+        assert await asyncio.wait_for(reader.read(), 60) == b"AMQP\x03\x01\x00\x00"
         writer.close()
 
 
@@ -371,7 +371,7 @@ async def test_an_endpoint_takes_tls_then_sasl_external_and_nothing_else() -> No
         # Without SASL there is no AMQP: the header of the second step is answered with the first.
         reader, writer = await asyncio.open_connection("127.0.0.1", one.port, ssl=context)
         writer.write(b"AMQP\x00\x01\x00\x00")
-        assert await asyncio.wait_for(reader.read(), 20) == b"AMQP\x03\x01\x00\x00"
+        assert await asyncio.wait_for(reader.read(), 60) == b"AMQP\x03\x01\x00\x00"
         writer.close()
 
 

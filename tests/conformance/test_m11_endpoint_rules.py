@@ -308,6 +308,7 @@ async def test_what_does_not_fit_together_is_logged_and_not_believed(old_site: O
     one, peer = old_site.one, await old_site.peer(1)
     sent = await one.send(peer.code, b"x", "FIT")
     ((metadata, _),) = await fetch(peer)
+    await one.until(sent, "DELIVERING")
     about, content = peer.acknowledgement(metadata)
     for wrong in (replace(about, related_message_id=""), replace(about, related_message_id="x")):
         await OldArrival(network(one)).take(wrong, content)
@@ -413,6 +414,10 @@ async def test_both_endpoints_log_a_transfer(old_site: OldSite) -> None:
     one, two = old_site.one, old_site.two
     sent = await one.send("E2", b"x", "LOGGED")
     await two.receive("LOGGED")
+    async with asyncio.timeout(60):
+        # The recipient may have it before its sender has heard of the transfer.
+        while not [r for r in await journal(one, TransferRow) if r.message_id == sent]:
+            await asyncio.sleep(0.02)
     assert [r.outcome for r in await journal(one, TransferRow) if r.message_id == sent] == [
         "transferred"
     ]

@@ -26,7 +26,7 @@ class Visit {
       ignoreHTTPSErrors: true, colorScheme: theme, viewport: { width: 1360, height: 900 },
       timezoneId: "Europe/Brussels", acceptDownloads: true,
     });
-    context.setDefaultTimeout(30000);
+    context.setDefaultTimeout(60000);
     const page = await context.newPage();
     page.on("request", (request) => {
       const allowed = [url, ...(told.provider ? [told.provider] : [])];
@@ -381,14 +381,14 @@ const parts = {
       await form.getByLabel("Document").setInputFiles({ name: "s.xml", mimeType: "text/xml", buffer: Buffer.from("<Upload/>") });
       await post.press("Send", form);
       await post.sees("accepted and on its way");
-      await post.page.locator(".timeline .badge", { hasText: "DELIVERED" }).waitFor({ timeout: 20000 });
+      await post.page.locator(".timeline .badge", { hasText: "DELIVERED" }).waitFor({ timeout: 60000 });
     });
     await flow("connectivity test", async () => {
       await post.open("/send");
       const form = post.page.locator("form[action='/test']");
       await form.getByLabel("Receiver").fill("E2");
       await post.press("Test the way", form);
-      await post.page.locator(".timeline .badge", { hasText: "TRACED" }).waitFor({ timeout: 20000 });
+      await post.page.locator(".timeline .badge", { hasText: "TRACED" }).waitFor({ timeout: 60000 });
       await post.looked("endpoint-test");
     });
     await flow("pauses and maintenance", async () => {
@@ -525,6 +525,7 @@ const parts = {
 
 (async () => {
   browser = await chromium.launch({
+    timeout: 120000,
     executablePath: "/usr/bin/chromium",
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
       "--disable-background-networking", "--disable-component-update", "--disable-sync"],

@@ -97,7 +97,7 @@ async def token_of(client: httpx.AsyncClient) -> str:
 async def test_a_console_is_there_over_https_and_after_signing_in_only(
     site: Site, code: str
 ) -> None:
-    async with httpx.AsyncClient(trust_env=False) as plain:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as plain:
         with pytest.raises(httpx.HTTPError):
             await plain.get(site.url(code).replace("https:", "http:"))
     async with site.visit(code) as unknown:

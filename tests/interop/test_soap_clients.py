@@ -151,7 +151,7 @@ async def test_jax_ws(net: Network, document: Path, java: str, version: str) -> 
 
 async def post(net: Network, code: str, body: str) -> etree._Element:
     headers = {"content-type": "text/xml"}
-    async with httpx.AsyncClient(auth=("app", API_PASSWORD), timeout=30) as client:
+    async with httpx.AsyncClient(auth=("app", API_PASSWORD), timeout=60) as client:
         answer = await client.post(
             url(net, code), content=envelope("1.1", body).encode(), headers=headers
         )
@@ -192,7 +192,7 @@ async def test_the_operations_page_counts_requests(net: Network) -> None:
     await post(net, "E1", send_request(message_type="COUNTED"))
     file = net.components["E1"].file.read_text()
     port = file.partition("[operations]\nport = ")[2].partition("\n")[0]
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
     wanted = 'channel="soap",operation="SendMessage",outcome="answered"'
     assert f"gridpost_endpoint_requests_total{{{wanted}}}" in text

@@ -370,7 +370,7 @@ async def test_a_second_service_waits_for_its_turn(tmp_path):
     await asyncio.sleep(0.2)
     assert not second.done()
     release()
-    (await asyncio.wait_for(second, 10))()
+    (await asyncio.wait_for(second, 60))()
     ledger = open_ledger(str(tmp_path))
     with pytest.raises(Refusal) as refused:
         open_ledger(str(tmp_path))
@@ -399,7 +399,7 @@ async def test_in_a_database_a_second_service_waits_and_a_former_one_stores_noth
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    await asyncio.wait_for(turn.lost, 30)
+    await asyncio.wait_for(turn.lost, 60)
     await turn.release()
     second_turn = await asyncio.wait_for(waiting, 60)
     second = await asyncio.to_thread(open_ledger, postgres.dsn)

@@ -110,14 +110,16 @@ async def test_callers_in_several_loops_are_all_told(store: SqliteStore) -> None
 
 
 async def test_a_caller_whose_loop_is_gone_harms_nobody(store: SqliteStore) -> None:
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def elsewhere() -> None:
         async def work() -> None:
             task = asyncio.ensure_future(
-                store.run(lambda unit: (gate.wait(), unit.journal.append(note("orphan"))))
+                store.run(
+                    lambda unit: (begun.set(), gate.wait(), unit.journal.append(note("orphan")))
+                )
             )
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(begun.wait, 60)
             task.cancel()
 
         asyncio.run(work())

@@ -148,7 +148,7 @@ class BrokerNetwork:
         bundle.write_bytes(encode_bundle(self.directory.bundle("B1")))
         self.directory.auto_approve = True
         result = await self.cli(
-            "broker", "register", str(bundle), "--config", str(self.file), "--wait", "20"
+            "broker", "register", str(bundle), "--config", str(self.file), "--wait", "120"
         )
         assert result["state"] == "INSTALLED", result
 
@@ -160,7 +160,7 @@ class BrokerNetwork:
             stderr=asyncio.subprocess.PIPE, env=self._environment(),
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read(self.process))
-        await eventually(lambda: self.logged("listening") or self.ended, 60)
+        await eventually(lambda: self.logged("listening") or self.ended, 240)
         assert not self.ended, self.lines
         (line,) = self.logged("listening")
         self.port, self.operations_port = line["port"], line["operations_port"]
@@ -197,7 +197,7 @@ class BrokerNetwork:
         return kept | {"PYTHONPATH": str(ROOT / "src")} | self.environment | more
 
     async def ask(self, path: str, method: str = "GET", **options: Any) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             url = f"http://127.0.0.1:{self.operations_port}{path}"
             return await client.request(method, url, **options)
 

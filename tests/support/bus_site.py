@@ -44,7 +44,7 @@ def configuration(rabbit: Rabbit, virtual_host: str, home: Path, **fields: Any) 
         },
         "operations": {"port": 0},
         "slas": (
-            {"noun": "Slow", "within": timedelta(seconds=1)},
+            {"noun": "Slow", "within": timedelta(seconds=5)},
             {"within": timedelta(seconds=20)},
         ),
     }
@@ -128,7 +128,7 @@ async def bus_site(
     await keeper.start()
     connection = await rabbit.client(virtual_host=virtual_host).connect()
     channel = await connection.channel()
-    client = await BusClient(connection, CONTEXT, within=timedelta(seconds=10)).open()
+    client = await BusClient(connection, CONTEXT, within=timedelta(seconds=60)).open()
     try:
         yield Site(
             rabbit, virtual_host, home, service, ledger, connection, channel, client,

@@ -149,7 +149,7 @@ class CapacityNode:
     def api(self, method: str, path: str, body: object = None) -> httpx.Response:
         plan = self.node.plan
         context = ssl.create_default_context(cafile=str(self.roots))
-        with httpx.Client(verify=context, trust_env=False, timeout=30) as client:
+        with httpx.Client(verify=context, trust_env=False, timeout=60) as client:
             return client.request(
                 method,
                 f"https://localhost:{self.node.management_port}/api/{path}",

@@ -168,7 +168,7 @@ class DirectoryProcess:
     def start(self) -> DirectoryProcess:
         self.spawn()
         # Machines are busy at times: only a process that has ended cannot answer any more.
-        wait_for(self._answers, 100)
+        wait_for(self._answers, 240)
         return self
 
     def spawn(self) -> None:
@@ -200,7 +200,7 @@ class DirectoryProcess:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def administer(self, method: str, path: str, body: object = None) -> Any:
         response = httpx.request(
@@ -208,7 +208,7 @@ class DirectoryProcess:
             f"http://127.0.0.1:{self.administration_port}/admin/v1{path}",
             json=body,
             headers={"authorization": f"Bearer {TOKEN}"},
-            timeout=30,
+            timeout=60,
         )
         assert response.is_success, response.text
         return response.json()
@@ -229,7 +229,7 @@ class DirectoryProcess:
         media_type: str = "application/xml",
     ) -> httpx.Response:
         headers = {} if body is None else {"content-type": media_type}
-        with httpx.Client(verify=party.context, trust_env=False, timeout=30) as client:
+        with httpx.Client(verify=party.context, trust_env=False, timeout=60) as client:
             return client.request(method, self.url + path, content=body, headers=headers)
 
     def invite(self, code: str) -> Party:

@@ -64,7 +64,7 @@ class Folders:
 
     async def health(self) -> dict[str, Any]:
         port = self.net.ports[f"{self.code} operations"]
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             answer = await client.get(f"http://127.0.0.1:{port}/health")
         found: dict[str, Any] = answer.json()
         return found

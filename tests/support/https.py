@@ -113,7 +113,10 @@ async def listening(
     finally:
         server.close()
         if tasks:
-            await asyncio.wait(tasks, timeout=5)
+            _, left = await asyncio.wait(tasks, timeout=5)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
 
 class Proxy:

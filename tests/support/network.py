@@ -243,7 +243,7 @@ class Network:
 
     def api(self, code: str, password: str = API_PASSWORD) -> AsyncEndpoint:
         return AsyncEndpoint(
-            f"http://127.0.0.1:{self.ports[code]}", user="app", password=password, timeout=30
+            f"http://127.0.0.1:{self.ports[code]}", user="app", password=password, timeout=60
         )
 
     async def known(self, code: str, *others: str) -> None:

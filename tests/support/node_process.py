@@ -29,7 +29,7 @@ class NodeProcess(TestNode):
             text=True,
         )
         threading.Thread(target=self._collect, args=(self.process,), daemon=True).start()
-        wait_for(self._answers, 100)
+        wait_for(self._answers, 240)
         return self
 
     def _collect(self, process: subprocess.Popen[str]) -> None:

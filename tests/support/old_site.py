@@ -1,6 +1,6 @@
-"""One MADES 1.1 network for many tests: nodes N1 and N2, the Gridpost endpoints E1 and E2, and any peers.
+"""One MADES 1.1 network for the tests of a file: nodes N1 and N2, the Gridpost endpoints E1 and E2, peers.
 
-Its event loop is that of the session: while other tests run, it stands still and costs nothing.
+A network for all files would stand still while others run, and find every one of its times over afterwards.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ async def ask(endpoint: OldGridpost, operation: str, *fields: str) -> etree._Ele
     return found
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def old_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OldSite]:
     site = OldSite(tmp_path_factory.mktemp("old"))
     try:

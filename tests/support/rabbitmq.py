@@ -111,7 +111,7 @@ class Rabbit:
     def api(self, method: str, path: str, body: object = None) -> httpx.Response:
         """The HTTP API of the management plugin, as its administrator."""
         plan, context = self.node.plan, Amqp091Tls(self.folder / "root.pem").context()
-        with httpx.Client(verify=context, trust_env=False, timeout=30) as client:
+        with httpx.Client(verify=context, trust_env=False, timeout=60) as client:
             return client.request(
                 method,
                 f"https://localhost:{self.node.management_port}/api/{path}",

@@ -42,7 +42,7 @@ class ServerProcess:
 
     def state(self) -> State:
         self._pipe.send("state")
-        if not self._pipe.poll(30):
+        if not self._pipe.poll(60):
             raise TimeoutError("the server does not answer")
         state: State = self._pipe.recv()
         return state
@@ -59,13 +59,13 @@ def server_process(
     process = context.Process(target=_main, args=(own, limits, keep, there), daemon=True)
     process.start()
     try:
-        if not here.poll(30):
+        if not here.poll(60):
             raise TimeoutError("the server does not start")
         yield ServerProcess(process, *here.recv(), here)
     finally:
         if process.is_alive():
             here.send("stop")
-            process.join(10)
+            process.join(60)
         if process.is_alive():
             process.kill()
         process.join()

@@ -86,7 +86,7 @@ async def test_a_restored_network_loses_nothing_that_was_saved_and_stops_duplica
         await net.start("E1")
         assert net.components["B1"].logged("restored from a backup")
         port = _operations(folder / "E1.toml")
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
         assert health["restored"]["taken_at"]
 

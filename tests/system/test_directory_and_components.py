@@ -198,13 +198,14 @@ def test_the_administration_speaks_https_with_authentication(
     directory._answers = healthy  # type: ignore[method-assign]
     with running(directory):
         where = "/admin/v1/components"
-        refused = httpx.get(base + where, verify=context, trust_env=False)
+        refused = httpx.get(base + where, verify=context, trust_env=False, timeout=60)
         assert refused.status_code == 401
         shown = httpx.get(
             base + where,
             verify=context,
             trust_env=False,
             headers={"authorization": f"Bearer {TOKEN}"},
+            timeout=60,
         )
         assert shown.status_code == 200
         with pytest.raises(httpx.HTTPError):

@@ -41,13 +41,13 @@ def test_an_open_connection_ends_when_its_certificate_expires(
     one = DirectoryProcess(tmp_path / "cd-1", "CD-1", root)
     with running(one):
         # The directory's own certificate stays as long as it is.
-        one.options = {"registration": {"certificate_validity": "8s"}}
+        one.options = {"registration": {"certificate_validity": "20s"}}
         one.rewrite()
         component, party = one.register("E1")
         ends = component.certificates[0].not_after
         raw = socket.create_connection(("127.0.0.1", one.port))
         with party.context.wrap_socket(raw) as connection:
-            connection.settimeout(30)
+            connection.settimeout(60)
             connection.sendall(
                 b"GET /api/v1/components HTTP/1.1\r\nHost: x\r\nContent-Type: application/xml\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY

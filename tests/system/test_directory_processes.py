@@ -167,7 +167,7 @@ def test_a_revoked_component_loses_its_open_connection(directory: DirectoryProce
     _, party = directory.register("E1")
     raw = socket.create_connection(("127.0.0.1", directory.port))
     with party.context.wrap_socket(raw) as connection:
-        connection.settimeout(20)
+        connection.settimeout(60)
         body = encode_query(Query())
         connection.sendall(
             b"GET /api/v1/components HTTP/1.1\r\nHost: x\r\nContent-Type: application/xml\r\n"
@@ -224,11 +224,13 @@ def test_strangers_get_no_data(directory: DirectoryProcess) -> None:
     anonymous.verify_mode = ssl.CERT_NONE
     with (
         pytest.raises(httpx.HTTPError),
-        httpx.Client(verify=anonymous, trust_env=False) as client,
+        httpx.Client(verify=anonymous, trust_env=False, timeout=60) as client,
     ):
         client.request("GET", directory.url + "/api/v1/components", content=body)
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{directory.port}/api/v1/components", trust_env=False)
+        httpx.get(
+            f"http://127.0.0.1:{directory.port}/api/v1/components", trust_env=False, timeout=60
+        )
     assert directory.content_ids() == before
     assert directory.request(party, "GET", "/api/v1/components", body).status_code == 200
 

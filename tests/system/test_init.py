@@ -14,8 +14,11 @@ import pytest
 
 from gridpost.client import AsyncEndpoint
 from gridpost.core.refusal import Refusal
-from gridpost.transports.free_port import free_port
+from gridpost.transports.free_port import _taken, free_port
 from support.network import CLI, Running, cli, environment, until_status
+
+PORTS = 20
+"""At most, of the network below."""
 
 
 def init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -44,8 +47,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _room() -> int:
-    """The first of a row of ports that are free now."""
-    return min(free_port(), 60_000)
+    """The first of a row of ports that are free, and that nobody else is given meanwhile."""
+    while True:
+        first = free_port()
+        if all(_taken(port) for port in range(first + 1, first + PORTS)):
+            return first
 
 
 def test_every_configuration_passes_the_check(folder):

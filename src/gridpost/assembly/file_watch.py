@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -15,9 +16,12 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS = 2.0
 
 
-async def watch_file(file: Path, changed: Callable[[], Awaitable[None]]) -> None:
-    """Until cancelled."""
-    seen = _state(file)
+def watch_file(file: Path, changed: Callable[[], Awaitable[None]]) -> Coroutine[Any, Any, None]:
+    """Until cancelled. Whatever is written from this call on is taken over, not from a first look on."""
+    return _watch(file, _state(file), changed)
+
+
+async def _watch(file: Path, seen: Sequence[int], changed: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         now = _state(file)

@@ -26,16 +26,22 @@ def free_port() -> int:
     candidates = range(_FIRST, end) if end > _FIRST else range(_FIRST, _USUAL)
     # Not the seeded one of whoever calls: two processes with one seed would take the same ports.
     for port in random.SystemRandom().sample(candidates, len(candidates)):
-        if port in _given or not _reserved(port):
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
+        if _taken(port):
+            return port
     raise OSError(f"no port from {_FIRST} to {end} is free")
+
+
+def _taken(port: int) -> bool:
+    """Whether it was free, and is given to whoever asked."""
+    if port in _given or not _reserved(port):
+        return False
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    _given.add(port)
+    return True
 
 
 def _reserved(port: int) -> bool:

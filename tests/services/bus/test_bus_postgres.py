@@ -83,10 +83,10 @@ async def test_a_work_that_hangs_is_given_up_and_undone(ledger) -> None:
 
     def work(unit) -> None:
         unit.put(StoredObject("Notes", "late", "<a/>"), AT)
-        hang.wait(20)
+        hang.wait(120)
 
     with pytest.raises(Refusal) as late:
-        await ledger.run(work, 0.3)
+        await ledger.run(work, 2.0)
     assert late.value.rule is Rule.HANDLER_TIMEOUT
     assert await ledger.run(lambda unit: unit.find("Notes", Identifier("late"))) is None
     hang.set()

@@ -151,16 +151,16 @@ async def test_only_known_clients_with_tls_and_a_password_are_served(
         headers = {"content-type": "text/xml"}
         context = ssl.create_default_context(cafile=str(tmp_path / "root.pem"))
         context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
-        async with httpx.AsyncClient(verify=context, timeout=30) as client:
+        async with httpx.AsyncClient(verify=context, timeout=60) as client:
             for auth, status in ((("ems", "secret"), 200), (("ems", "wrong"), 401), (None, 401)):
                 answer = await client.post(url + "/soap", content=body, headers=headers, auth=auth)
                 assert answer.status_code == status
             rest = await client.get(f"{url}/rest/Notes/a")
             assert rest.status_code == 401
         bare = ssl.create_default_context(cafile=str(tmp_path / "root.pem"))
-        async with httpx.AsyncClient(verify=bare, timeout=30) as unknown:
+        async with httpx.AsyncClient(verify=bare, timeout=60) as unknown:
             with pytest.raises(httpx.TransportError):
                 await unknown.post(url + "/soap", content=body, headers=headers)
-        async with httpx.AsyncClient(timeout=30) as plain:
+        async with httpx.AsyncClient(timeout=60) as plain:
             with pytest.raises(httpx.TransportError):
                 await plain.post(url.replace("https", "http") + "/soap", content=body)

@@ -96,7 +96,9 @@ async def test_a_standby_tells_that_it_stands_by_until_it_has_the_turn(rabbit, t
 
     async with (
         capacity_service(rabbit, tmp_path, host) as site,
-        httpx.AsyncClient(trust_env=False, base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(
+            trust_env=False, timeout=60, base_url=f"http://127.0.0.1:{port}"
+        ) as client,
     ):
 
         async def told(path):
@@ -220,7 +222,7 @@ async def test_alerts_tell_of_a_lost_broker_of_sold_too_much_and_of_an_old_certi
     observe = observers.ending(service.clock, ends, end - datetime.now(UTC) + timedelta(days=1))
     assert [c.subject for c in await observe()] == [SERVICE]
     assert await observers.ending(service.clock, ends, timedelta(days=1))() == []
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         port = site.running.operations_port
         health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
         assert health["ok"]
@@ -287,7 +289,7 @@ async def test_export_backup_and_restore_know_the_ledger(rabbit, tmp_path):
             result = await client.allocate([wanted(900)])
             assert result.items[0].message == "The service is in HALT."
         await site.act("resume", border="DE-DK")
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             port = site.running.operations_port
             health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
             assert "reconcile" in health["restored"]["missing"]
@@ -316,7 +318,7 @@ async def test_the_operations_listener_acts_for_those_who_can_read_the_home_or_h
     file = site.configuration.home / "operations.token"
     assert file.stat().st_mode & 0o077 == 0
     own = {"authorization": f"Bearer {file.read_text().strip()}"}
-    async with httpx.AsyncClient(trust_env=False, base_url=url) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=url) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):
             for action in ("halt", "events"):
                 answer = await client.post(f"/{action}", json=form, headers=headers)

@@ -240,14 +240,22 @@ async def test_heartbeats_say_when_they_were_sent_and_how_often(site):
         await r1.login()
         await r1.subscribe()
         before = datetime.now(UTC)
-        await eventually(lambda: beats(r1) >= 4, 60)
-        found = [i for i in r1.broadcasts if i.properties.content_type == "text/plain"]
+        found: list = []
+
+        def regular() -> bool:
+            """Three times in a row: a busy machine is late at times, and makes up for it."""
+            found[:] = [i for i in r1.broadcasts if i.properties.content_type == "text/plain"]
+            times = [read_heartbeat(i.body) for i in found]
+            near = [
+                timedelta(seconds=0.5) < b - a < timedelta(seconds=2) for a, b in pairwise(times)
+            ]
+            return any(all(near[at : at + 3]) for at in range(len(near) - 2))
+
+        await eventually(regular)
         assert {i.properties.headers["X_Period"] for i in found} == {"1"}
         times = [read_heartbeat(i.body) for i in found]
         assert times == sorted(times)
-        assert before - timedelta(seconds=5) < times[-1] <= datetime.now(UTC)
-        gaps = [(b - a).total_seconds() for a, b in pairwise(times[1:])]
-        assert all(0.2 < gap < 5 for gap in gaps)
+        assert before < times[-1] <= datetime.now(UTC)
 
 
 @pytest.mark.req("cmm-3.1.1.1-a")
@@ -384,7 +392,7 @@ async def test_a_day_is_broadcast_when_it_opens_and_queues_expire(rabbit, tmp_pa
         }
     ]
     async with capacity_service(
-        rabbit, tmp_path, clock=clock, borders=borders, users=users, queues={"expires": "4s"}
+        rabbit, tmp_path, clock=clock, borders=borders, users=users, queues={"expires": "10s"}
     ) as site:
         async with participant(site, "u1") as u1:
             await u1.login()
@@ -401,7 +409,7 @@ async def test_a_day_is_broadcast_when_it_opens_and_queues_expire(rabbit, tmp_pa
             assert [len(m.lists[0].items) for _, m in u1.of_kind(AtcDataNtf)] == [
                 len(periods(day))
             ] * 2
-            await asyncio.sleep(5)
+            await asyncio.sleep(11)
             assert "cmm.broadcastQueue.u1" in await site.queues()
         async with asyncio.timeout(60):
             while any(name.endswith(".u1") for name in await site.queues()):

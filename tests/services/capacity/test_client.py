@@ -47,7 +47,7 @@ async def site(rabbit, tmp_path_factory):
         yield running
 
 
-async def next_of(client, kind, seconds=30):
+async def next_of(client, kind, seconds=60):
     async with asyncio.timeout(seconds):
         async for event in client.events():
             if isinstance(event, kind):
@@ -299,7 +299,7 @@ async def test_a_service_that_comes_back_goes_on_where_it_was(rabbit, tmp_path):
         reporter = AsyncCapacityClient(site.settings("r1"))
         # Its service dies before a single heartbeat has reached it.
         deaf = AsyncCapacityClient(
-            site.settings("u.1", heartbeat_period=timedelta(seconds=1), missed_heartbeats=2)
+            site.settings("u.1", heartbeat_period=timedelta(seconds=5), missed_heartbeats=2)
         )
         deaf._beat = lambda *_: None
         await deaf.open()

@@ -36,7 +36,7 @@ async def site(rabbit, tmp_path_factory):
     ]
     async with capacity_service(
         rabbit, tmp_path_factory.mktemp("interface"), borders=borders,
-        limits={"prefetch": 1, "items": 3}, queues={"request_ttl": "3s"},
+        limits={"prefetch": 1, "items": 3}, queues={"request_ttl": "8s"},
     ) as running:  # fmt: skip
         await running.publish()
         await running.publish((RWE, RTE, 900), (EON, RTE, 800))
@@ -219,9 +219,10 @@ async def test_interconnectors_without_common_atc_are_broadcast_apart(site):
 @pytest.mark.req("cmm-3.2.5.2-a", component="service")
 async def test_a_request_that_waited_too_long_is_never_executed(site):
     service = site.running.service
-    answer, go = service._answer, asyncio.Event()
+    answer, begun, go = service._answer, asyncio.Event(), asyncio.Event()
 
     async def busy(user, incoming):
+        begun.set()
         await go.wait()
         return await answer(user, incoming)
 
@@ -231,11 +232,13 @@ async def test_a_request_that_waited_too_long_is_never_executed(site):
         for expiration, pause, expected in (
             (timedelta(milliseconds=300), 1.0, False),
             (None, 0.5, True),
-            (None, 4.0, False),
+            (None, 9.0, False),
         ):
+            begun.clear()
             go.clear()
             service._answer = busy
             first = await u1.send(question)
+            await asyncio.wait_for(begun.wait(), 60)
             # The service is at its limit of requests under way: the next one waits at the broker.
             second = await u1.send(question, expiration=expiration)
             await asyncio.sleep(pause)

@@ -221,11 +221,9 @@ async def test_a_confirmation_that_is_not_stored_is_not_settled_but_tried_again(
         taken = Taken()
         await connection.attach_consumer(INBOX, taken, credit=10, exactly_once=True)
         await eventually(lambda: failures == 0)
-        for _ in range(200):
-            if await world["E1"].state(Side.RECEIVED, message_id) is State.CONFIRMED:
-                break
-            await asyncio.sleep(0.01)
-        assert await world["E1"].state(Side.RECEIVED, message_id) is State.CONFIRMED
+        async with asyncio.timeout(60):
+            while await world["E1"].state(Side.RECEIVED, message_id) is not State.CONFIRMED:
+                await asyncio.sleep(0.01)
         assert len(taken.messages) == 1
         await finished(connection)
 
@@ -261,12 +259,9 @@ async def test_notices_that_nobody_fetches_go_by_age() -> None:
         world.clock.advance(timedelta(days=8))
         tidying = asyncio.create_task(found.channel.tidy())
         for channel in (reply_channel("one"), event_channel("one")):
-            for _ in range(200):
-                if not await store.read(lambda work, c=channel: work.notices.read(c, 0, 10)):
-                    break
-                await asyncio.sleep(0.01)
-            else:
-                raise AssertionError(channel)
+            async with asyncio.timeout(60):
+                while await store.read(lambda work, c=channel: work.notices.read(c, 0, 10)):
+                    await asyncio.sleep(0.01)
         tidying.cancel()
 
 

@@ -87,10 +87,10 @@ async def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Pat
     note = tmp_path / "pid"
     hangs = CommandCheck(["sh", "-c", f"sleep 600 & echo $! > {note}; wait"])
     one = World()["E1"]
-    check(one, CheckRule("slow", hangs, timeout=1.0))
+    check(one, CheckRule("slow", hangs, timeout=5.0))
     with pytest.raises(Refusal) as refused:
         await one.send("E2")
-    assert "gave no answer in 1 s" in refused.value.message
+    assert "gave no answer in 5 s" in refused.value.message
     child = int(note.read_text())
     async with asyncio.timeout(60):
         while _alive(child):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ async def test_changed_settings_count_without_a_restart(
     one = node(tmp_path)
     async with running_node(one.configuration, clock=one.clock, file=one.file) as running:
         before = running.directory.dversion
-        await asyncio.sleep(0)  # whoever watches the file has seen it as it is
         one.options = {
             "transfers": {"max_messages": 3},
             "directory": {"ttl": "7s", "token_validity": "9m"},
@@ -52,6 +52,26 @@ async def test_changed_settings_count_without_a_restart(
         assert running.directory.settings is settings
         await asyncio.to_thread(one.write)
         await eventually(lambda: running.directory.settings.max_messages == 5)
+
+
+async def test_what_is_written_before_the_first_look_at_the_file_counts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.01)
+    file, taken = tmp_path / "node.toml", list[str]()
+    file.write_text("as it was read")
+
+    async def changed() -> None:
+        taken.append(file.read_text())
+
+    watching = file_watch.watch_file(file, changed)
+    file.write_text("as it is when somebody first looks")
+    task = asyncio.create_task(watching)
+    await eventually(lambda: taken)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert taken == ["as it is when somebody first looks"]
 
 
 async def test_a_backup_of_a_running_node_brings_back_what_was_saved(tmp_path: Path) -> None:

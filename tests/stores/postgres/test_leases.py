@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -94,12 +95,15 @@ async def test_a_take_over_waits_for_a_write_that_has_passed_its_check(
         await eventually(lambda: len(one.leases.held()) == 2)
         fence = next(f for f in one.fences if f.name == "expiry")
 
+        begun = threading.Event()
+
         def slow(transaction: object) -> None:
+            begun.set()
             transaction.connection.execute("SELECT pg_sleep(1)")
             add("slow")(transaction)
 
         run = asyncio.ensure_future(store.fenced(fence).run(slow))
-        await asyncio.sleep(0.3)
+        await eventually(begun.is_set)
     async with two.running():
         await eventually(lambda: "expiry" in two.leases.held())
         # The write was there before the new holder began.

@@ -109,7 +109,7 @@ def greet(
     context: ssl.SSLContext, port: int, session: ssl.SSLSession | None = None
 ) -> ssl.SSLSocket:
     """TLS, SASL EXTERNAL and OPEN; the broker has taken the certificate."""
-    tls = context.wrap_socket(socket.create_connection(("127.0.0.1", port), 10), session=session)
+    tls = context.wrap_socket(socket.create_connection(("127.0.0.1", port), 60), session=session)
     tls.sendall(SASL_HEADER + amqp.sasl_init("EXTERNAL", b"") + AMQP_HEADER + amqp.open_("E3"))
     assert tls.recv(8) == SASL_HEADER
     return tls

@@ -234,9 +234,9 @@ async def test_credit_of_one_edge_leaves_messages_for_the_other(edges: Edges) ->
 async def test_expired_messages_are_dropped_by_the_edge_that_reads_them(edges: Edges) -> None:
     first, second = edges
     name = new_message_id()
-    short = message(message_id=name, lives=timedelta(seconds=1))
+    short = message(message_id=name, lives=timedelta(seconds=6))
     await first.send("E1", "E2", short, message(body=b"lives on"))
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(6.2)
     got = await second.receive("E2", 1)
     assert [octets[-8:] for octets in got] == [b"lives on"]
     await depth_is(second, "E2", 0)
@@ -298,7 +298,7 @@ async def test_a_large_message_passes_through_the_store(edges: Edges) -> None:
     first, second = edges
     body = random.Random(1).randbytes(4 * 1024 * 1024)
     assert (await first.send("E1", "E2", message(body=body)))[0].taken
-    (got,) = await second.receive("E2", 1, 30)
+    (got,) = await second.receive("E2", 1)
     assert got.endswith(body)
 
 
@@ -451,5 +451,5 @@ async def test_without_its_store_nothing_is_settled_and_work_resumes_by_itself(
         async with asyncio.timeout(60):
             while (await edge.ask("/health")).status_code != 200:
                 await asyncio.sleep(0.2)
-    got = await second.receive("E2", 1, 30)
+    got = await second.receive("E2", 1)
     assert got[0].endswith(b"before")

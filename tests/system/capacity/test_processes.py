@@ -129,7 +129,7 @@ def service(config: Path, log: Path):
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(40)
+            process.wait(120)
 
 
 @pytest.mark.req("cmm-4.2-c", component="rabbitmq-topology")
@@ -182,7 +182,7 @@ async def test_a_killed_service_is_followed_by_its_standby_and_commands_do_their
 
         with service(config, standby_log):
             await eventually(lambda: b"waiting for the ledger" in standby_log.read_bytes(), 60)
-            settings = rabbit.settings("u1", host, response_timeout=timedelta(seconds=3))
+            settings = rabbit.settings("u1", host, response_timeout=timedelta(seconds=15))
             async with AsyncCapacityClient(settings) as trader:
                 told: dict[str, int] = {}
                 unknown = []

@@ -96,7 +96,7 @@ async def test_files_survive_kills(net: Network, soak: Soak) -> None:
 
     await eventually(all_there, 1200)
     done.set()
-    files = await recipient.receive(count, seconds=5)
+    files = await recipient.receive(count)
     assert sorted(files.values()) == sorted(f"APP {n}" for n in range(count))
     assert not list(sender.out.iterdir())
     assert not list(sender.errors.iterdir())

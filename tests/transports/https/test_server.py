@@ -23,9 +23,7 @@ from support.https import Echo, credentials, ended, live, live_pki, raw_tls
 from support.pki import TestPki
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
-QUICK = Limits(
-    handshake_seconds=0.5, header_seconds=0.5, body_seconds=0.5, idle_seconds=0.5, max_body=1000
-)
+QUICK = Limits(header_seconds=2, body_seconds=2, idle_seconds=2)
 
 
 @asynccontextmanager
@@ -138,7 +136,7 @@ async def test_a_connection_ends_when_its_certificate_expires() -> None:
     me = live_pki().component(
         "E1",
         [CertificateKind.AUTHENTICATION],
-        Validity(now - timedelta(minutes=1), now + timedelta(seconds=3)),
+        Validity(now - timedelta(minutes=1), now + timedelta(seconds=10)),
     )
     async with (
         running() as server,
@@ -259,7 +257,7 @@ async def test_trickling_bytes_do_not_prolong_the_deadline() -> None:
                 break
             writer.write(b"X-Slow: %d\r\n" % sent)
         assert closed.done()
-        assert sent < 60
+        assert sent < 200
 
 
 async def test_a_second_request_has_deadlines_too() -> None:
@@ -274,7 +272,7 @@ async def test_a_second_request_has_deadlines_too() -> None:
 
 
 async def test_a_client_that_never_shakes_hands_is_put_out() -> None:
-    async with running(limits=QUICK) as server:
+    async with running(limits=Limits(handshake_seconds=0.5)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await ended(reader) == b""
         writer.close()
@@ -314,7 +312,7 @@ async def test_a_body_that_is_too_large_is_a_refusal_for_the_application(request
             await send({"type": "http.response.body", "body": b"too large"})
 
     async with (
-        running(app, limits=QUICK) as server,
+        running(app, limits=Limits(idle_seconds=1, max_body=1000)) as server,
         raw_tls(server.port, client_context(live("E1"))) as (reader, writer),
     ):
         writer.write(request_)

@@ -168,10 +168,11 @@ class _Line:
         self.kept = keeping is not None
         self.chain: tuple[bytes, ...] = ()
         self.judge: Callable[[ssl.SSLObject | None], None] = lambda peer: None
+        self._backend = JudgingBackend(lambda peer: self.judge(peer))
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=context,
             proxy=proxy,
-            network_backend=JudgingBackend(lambda peer: self.judge(peer)),
+            network_backend=self._backend,
             max_connections=1,
             max_keepalive_connections=int(self.kept),
             keepalive_expiry=None if keeping is None else keeping.idle,
@@ -187,7 +188,10 @@ class _Line:
         return any(c.is_available() and not c.has_expired() for c in self._pool.connections)
 
     async def close(self) -> None:
-        await self._pool.aclose()
+        try:
+            await self._pool.aclose()
+        finally:
+            await self._backend.close()
 
 
 class _Attempt:

@@ -21,6 +21,7 @@ class JudgingBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, judge: Callable[[ssl.SSLObject | None], None]) -> None:
         self._judge = judge
         self._inner = httpcore.AnyIOBackend()
+        self._opened: list[httpcore.AsyncNetworkStream] = []
 
     async def connect_tcp(
         self,
@@ -31,10 +32,17 @@ class JudgingBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        self._opened.append(stream)
         return _JudgingStream(stream, self._judge)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """What was opened: httpcore forgets a stream whose handshake is given up in the middle."""
+        opened, self._opened = self._opened, []
+        for stream in opened:
+            await stream.aclose()
 
 
 class _JudgingStream(httpcore.AsyncNetworkStream):
