@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from gridpost.core.queues import Queued, Remove
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.rabbitmq import RabbitQueueStore, RabbitSettings
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
+from gridpost.transports.amqp091.channel import Amqp091Channel
 from support.queues import NOW, SetClock, commit, put, queued, row
 from support.rabbitmq import Rabbit, rabbitmq_node
 from support.waiting import eventually
@@ -76,6 +78,28 @@ async def test_a_queue_that_another_edge_uses_is_not_removed(
         async with asyncio.timeout(60):
             while not await first.remove("E2"):
                 await asyncio.sleep(0.1)
+
+
+async def test_whose_last_neighbour_leaves_meanwhile_joins_and_locks_out_all_the_same(
+    rabbitmq: Rabbit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ drops a `links/` queue with its last consumer, also just after a declaration."""
+    real, vanished = Amqp091Channel.declare_queue, []
+
+    async def declare(channel: Amqp091Channel, name: str = "", **options: Any) -> Any:
+        declared = await real(channel, name, **options)
+        if name == "links/E2" and len(vanished) % 2 == 0:
+            await channel.delete_queue(name)
+        if name == "links/E2":
+            vanished.append(name)
+        return declared
+
+    monkeypatch.setattr(Amqp091Channel, "declare_queue", declare)
+    async with edge(tmp_path / "a", rabbitmq, rabbitmq.virtual_host()) as store:
+        await store.create("E2")
+        assert len(vanished) == 2
+        assert await store.remove("E2")
+    assert len(vanished) == 4
 
 
 async def test_what_nobody_reads_is_swept_when_it_has_expired(

@@ -65,21 +65,22 @@ class Links:
 
     async def _join(self, queue: str) -> str:
         """Refused while somebody removes the queue: a refusal closes its channel, so try elsewhere."""
-        name, publisher = LINKS + queue, self._session.publisher
-        trial = await self._session.producing.channel(confirms=False)
-        try:
-            await trial.declare_queue(name, durable=False, auto_delete=True)
-            await trial.consume(name, _ignore, no_ack=True)
-            # On the channel of publications: when it goes, so does our right to publish.
-            return await publisher.consume(name, _ignore, no_ack=True)
-        except Refusal as refusal:
-            if refusal.rule is Rule.AMQP091_DENIED:
-                raise Refusal(
-                    Rule.QUEUE_IN_USE, f"the queue {queue} is being removed", refusal.message
-                ) from None
-            raise
-        finally:
-            await trial.close()
+        while True:
+            trial = await self._session.producing.channel(confirms=False)
+            try:
+                await _consume(trial, queue)
+                # On the channel of publications: when it goes, so does our right to publish.
+                publisher = self._session.publisher
+                return await publisher.consume(LINKS + queue, _ignore, no_ack=True)
+            except Refusal as refusal:
+                if refusal.rule is Rule.AMQP091_DENIED:
+                    raise Refusal(
+                        Rule.QUEUE_IN_USE, f"the queue {queue} is being removed", refusal.message
+                    ) from None
+                if not _vanished(refusal):
+                    raise
+            finally:
+                await trial.close()
 
     async def leave(self, queue: str) -> None:
         async with self.lock:
@@ -122,12 +123,11 @@ class Links:
             )
             channel = await self._session.producing.channel(confirms=False)
             try:
-                await channel.declare_queue(LINKS + queue, durable=False, auto_delete=True)
-                await channel.consume(LINKS + queue, _ignore, no_ack=True, exclusive=True)
+                await _consume(channel, queue, exclusive=True)
             except Refusal as refusal:
                 await channel.close()
                 late = asyncio.get_running_loop().time() >= deadline
-                if refusal.rule is not Rule.AMQP091_DENIED:
+                if refusal.rule is not Rule.AMQP091_DENIED and not _vanished(refusal):
                     raise
                 if late:
                     raise Refusal(
@@ -169,6 +169,16 @@ class Links:
         finally:
             await trial.close()
         return counts
+
+
+async def _consume(channel: Channel, queue: str, *, exclusive: bool = False) -> None:
+    await channel.declare_queue(LINKS + queue, durable=False, auto_delete=True)
+    await channel.consume(LINKS + queue, _ignore, no_ack=True, exclusive=exclusive)
+
+
+def _vanished(refusal: Refusal) -> bool:
+    """Its last consumer left between declaration and consumption, and the queue with it: try again."""
+    return refusal.rule is Rule.AMQP091_NOT_FOUND
 
 
 def _ignore(incoming: Incoming) -> None:
