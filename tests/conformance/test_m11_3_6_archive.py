@@ -13,9 +13,11 @@ from zipfile import ZipFile
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from gridpost.assembly import journal_export
 from gridpost.assembly.operations_token import bearer
+from gridpost.cli.endpoint import app as endpoint_command
 from gridpost.core.delivery import Side
 from gridpost.core.message_box import Retention
 from gridpost.core.node import PurgeStrategy
@@ -92,10 +94,11 @@ async def test_an_endpoint_archives_what_is_finished_and_then_forgets_it(
         assert (await client.post(url, json={})).status_code == 401
         wrong = {"authorization": "Bearer guessed"}
         assert (await client.post(url, json={}, headers=wrong)).status_code == 401
-        young = {"older_than_seconds": 3600}
+        # As the command line does it, which asks for older ones than there are.
+        command = ["archive", "--config", str(one.file), "--older-than", "1h", "--json"]
+        done = await asyncio.to_thread(CliRunner().invoke, endpoint_command, command)
+        assert json.loads(done.stdout) == {"files": [], "messages": 0}
         token = await asyncio.to_thread(bearer, home)
-        told = (await client.post(url, json=young, headers=token)).json()
-        assert told == {"files": [], "messages": 0}
         told = (await client.post(url, json={"by": "alice"}, headers=token)).json()
     assert told["messages"] == 3
     kept: dict[str, bytes] = {}

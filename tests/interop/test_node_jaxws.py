@@ -1,4 +1,4 @@
-"""A node and a JAX-WS client that wsimport made from its description: attachments, byte for byte."""
+"""A node against JAX-WS, client and server that wsimport made: attachments, byte for byte."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_der_private_key,
+)
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate as Trusted
 from cryptography.hazmat.primitives.serialization.pkcs12 import (
     serialize_java_truststore,
@@ -20,8 +24,12 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 )
 
 from gridpost.assembly.clock import SystemClock
-from gridpost.core.certificate import CertificateKind
+from gridpost.core.https import TlsCredentials
+from gridpost.services.directory_client import node_soap
+from gridpost.services.directory_client.node_session import NodeSession
+from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.services.node import soap_api
+from gridpost.transports.https import ClientTls, HttpsClient
 from gridpost.wire.mades11 import message as message_form
 from gridpost.wire.mades11.forms import container
 from gridpost.wire.soap.mtom import MtomMessage, MtomType
@@ -62,7 +70,7 @@ async def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     path = ":".join([str(folder), *(str(JARS / f"{name}.jar") for name in LIBRARIES)])
     sources = [str(file) for file in folder.rglob("*.java")]
-    sources.append(str(HERE / "jaxws" / "NodeClient.java"))
+    sources += [str(HERE / "jaxws" / f"{name}.java") for name in ("NodeClient", "NodeServer")]
     await run("javac", "-nowarn", "-cp", path, "-d", str(folder), *sources, cwd=folder)
     return path
 
@@ -76,15 +84,15 @@ async def one(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OldEndp
         yield await node.endpoint("E1")
 
 
-def stores(one: OldEndpoint, folder: Path) -> list[str]:
+def stores(shown: TlsCredentials, folder: Path) -> list[str]:
     """Key and trust for Java."""
-    kind = CertificateKind.AUTHENTICATION
-    chain = [x509.load_der_x509_certificate(der) for der in one.credentials().chain]
+    key: Any = load_der_private_key(shown.private_key, None)
+    chain = [x509.load_der_x509_certificate(der) for der in shown.chain]
     locked = BestAvailableEncryption(PASSWORD.encode())
     (folder / "key.p12").write_bytes(
-        serialize_key_and_certificates(b"own", one.keys[kind], chain[0], chain[1:], locked)
+        serialize_key_and_certificates(b"own", key, chain[0], chain[1:], locked)
     )
-    roots = [x509.load_der_x509_certificate(der) for der in one.credentials().roots]
+    roots = [x509.load_der_x509_certificate(der) for der in shown.roots]
     trusted = [Trusted(root, b"root %d" % number) for number, root in enumerate(roots)]
     (folder / "roots.p12").write_bytes(serialize_java_truststore(trusted, locked))
     return [
@@ -98,7 +106,7 @@ def stores(one: OldEndpoint, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-async def test_attachments_go_both_ways(
+async def test_a_jax_ws_client_exchanges_attachments_with_our_node(
     one: OldEndpoint, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     metadata, body = await one.message(one, os.urandom(1_000_001))
@@ -128,7 +136,7 @@ async def test_attachments_go_both_ways(
 
     monkeypatch.setattr(soap_api.MtomType, "read", reading)
     monkeypatch.setattr(soap_api.MtomMessage, "of_many", writing)
-    options = stores(one, tmp_path)
+    options = stores(one.credentials(), tmp_path)
     told = await run(
         "java", *options, "-cp", java, "NodeClient", str(WSDL), one.node.url, version,
         str(tmp_path), cwd=tmp_path,
@@ -140,3 +148,43 @@ async def test_attachments_go_both_ways(
     (size,) = went
     assert len(body) < size < 1.05 * len(body)
     await session.confirm([metadata.message_id])
+
+
+async def test_our_client_exchanges_attachments_with_a_jax_ws_server(
+    one: OldEndpoint, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = one.node
+    stores(node.keys.credentials(node.clock.now)(), tmp_path)
+    server = await asyncio.create_subprocess_exec(
+        "java", "-cp", java, "NodeServer", str(tmp_path), PASSWORD,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert server.stdout is not None
+    try:
+        port = int(await asyncio.wait_for(server.stdout.readline(), 120))
+        answers: list[tuple[str, int]] = []
+        read = node_soap.read_answer
+
+        def reading(content_type: str, body: bytes, *more: Any) -> Any:
+            answers.append((content_type, len(body)))
+            return read(content_type, body, *more)
+
+        monkeypatch.setattr(node_soap, "read_answer", reading)
+        session = NodeSession(
+            NodeSoapClient(HttpsClient(ClientTls(one.credentials))),
+            [f"https://127.0.0.1:{port}/mades/1"], belongs_to("N1"), one.code,
+            lambda: one.token_signer, node.clock.now, home=False,
+        )  # fmt: skip
+        # A token of somebody who does not look at it.
+        session._token = ("token", node.clock.now() + timedelta(hours=1))
+        metadata, body = await one.message(one, os.urandom(1_000_001))
+        assert (await session.upload([(metadata, body)])).uploaded == (metadata.message_id,)
+        assert (tmp_path / "uploaded.bin").read_bytes() == body
+        assert await session.download() == ([(metadata, body)], 0)
+        media, size = answers[-1]
+        assert media.startswith("multipart/related")
+        assert len(body) < size < 1.05 * len(body)
+    finally:
+        assert server.stdin is not None
+        server.stdin.close()
+        await asyncio.wait_for(server.wait(), 60)
