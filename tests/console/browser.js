@@ -521,6 +521,7 @@ const parts = {
   },
 
   capacity: () => require("./browser_capacity.js")({ Visit, flow, check, told }),
+  bus: () => require("./browser_bus.js")({ Visit, flow, check, told }),
 };
 
 (async () => {

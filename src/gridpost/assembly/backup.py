@@ -49,6 +49,8 @@ class Place:
     component: str
     code: str
     home: Path
+    contents: bool = True
+    """Its database names files; tables of a bus are also those of its handlers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def back_up(file: Path, archive: Path, at: datetime, progress: Progress) -> Back
     try:
         # Beside the store, because content files are linked, not copied.
         with tempfile.TemporaryDirectory(prefix=".backup-", dir=place.home) as folder:
-            taken = snapshot.take(place.home / STORE, Path(folder) / STORE)
+            copy = Path(folder) / STORE
+            taken = snapshot.take(place.home / STORE, copy, contents=place.contents)
             members = {
                 f"{STORE}/{DATABASE}": taken.database,
                 **{f"{STORE}/{CONTENTS}/{path.name}": path for path in taken.contents},
@@ -126,7 +129,9 @@ def restore(archive: Path, file: Path, at: datetime, progress: Progress) -> Back
                 )
             taken_at = datetime.fromisoformat(manifest["taken_at"])
             size = _unpack(tar, manifest, place.home, progress)
-            snapshot.bring_back(place.home / STORE, taken_at, at, getpass.getuser())
+            snapshot.bring_back(
+                place.home / STORE, taken_at, at, getpass.getuser(), contents=place.contents
+            )
         except BaseException:
             if written:
                 file.unlink()
@@ -146,6 +151,7 @@ def _place(file: Path) -> Place:
     readers: dict[Any, Callable[[Path], Any]] = {
         "component-directory": read_directory_configuration,
         "broker": read_broker_configuration,
+        "bus": _bus,
         "capacity": _capacity,
         "endpoint": read_endpoint_configuration,
         "node": read_node_configuration,
@@ -159,7 +165,7 @@ def _place(file: Path) -> Place:
             f"the data of {found.code} are in PostgreSQL",
             "back the database up with its own tools, such as pg_dump, and the folder of keys with it",
         )
-    return Place(str(component), found.code, found.home)
+    return Place(str(component), found.code, found.home, contents=component != "bus")
 
 
 def _capacity(file: Path) -> Any:
@@ -167,6 +173,13 @@ def _capacity(file: Path) -> Any:
     from gridpost.assembly.capacity_configuration import read_capacity_configuration
 
     return read_capacity_configuration(file)
+
+
+def _bus(file: Path) -> Any:
+    # As above.
+    from gridpost.assembly.bus_configuration import read_bus_configuration
+
+    return read_bus_configuration(file)
 
 
 def _pack(

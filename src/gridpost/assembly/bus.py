@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gridpost.assembly.after_restore import say_restored, telling_more
 from gridpost.assembly.bus_bridge import MadesBridge
 from gridpost.assembly.bus_claims import FolderClaims
-from gridpost.assembly.bus_configuration import BusConfiguration, read_bus_configuration
+from gridpost.assembly.bus_configuration import (
+    COMPONENT,
+    BusConfiguration,
+    read_bus_configuration,
+)
+from gridpost.assembly.bus_console import ServedBus, bus_console
+from gridpost.assembly.bus_operating import bus_watch
 from gridpost.assembly.bus_parts import (
     caller,
     forwarder,
@@ -37,6 +44,7 @@ from gridpost.services.bus.reference import register_reference
 from gridpost.services.bus.service import BusService
 from gridpost.services.bus.sources import SourceReader
 from gridpost.services.bus.tables import TableBox
+from gridpost.services.bus.watching import keep_journal
 from gridpost.services.operations.app import operations_app
 from gridpost.stores.sqlite.bus import SqliteBusLedger
 from gridpost.transports.amqp091 import Amqp091Keeper
@@ -58,6 +66,7 @@ class RunningBus:
     ledger: AnyLedger
     keeper: Amqp091Keeper
     web_port: int = 0
+    console_port: int | None = None
 
 
 def open_ledger(configuration: BusConfiguration) -> AnyLedger:
@@ -113,7 +122,11 @@ async def running_bus(
         keeper = Amqp091Keeper(
             configuration.rabbitmq.client(), service.connected, purpose="bus", lost=service.lost
         )
-        duties = [service.run]
+        kept = configuration.journal
+        duties: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            service.run,
+            lambda: keep_journal(service, kept.retention, kept.keep_exported),
+        ]
         duties += [SourceReader(source, door).run for source in sources(configuration, table)]
         if bridge is not None:
             duties.append(bridge.run)
@@ -124,10 +137,14 @@ async def running_bus(
         stack.push_async_callback(keeper.close)
         stack.push_async_callback(service.pause)
         await keeper.start()
+        watch = await stack.enter_async_context(
+            bus_watch(configuration, clock, ledger, service, lambda: keeper.connection)
+        )
+        store = configuration.home / "store"
         port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    service.health,
+                    telling_more(service.health, store, watch.health, COMPONENT),
                     service.metrics.registry,
                     service.measure,
                     {"interface": service.interface, "instances": service.living},
@@ -139,8 +156,21 @@ async def running_bus(
         web_port = await stack.enter_async_context(
             web_services(configuration, service, door, security)
         )
-        log.info("serving", operations_port=port, web_port=web_port, instance=service.instance)
-        yield RunningBus(port, service, ledger, keeper, web_port)
+        say_restored(store, COMPONENT)
+        shown = None
+        if isinstance(ledger, SqliteBusLedger):
+            served = ServedBus(configuration, service, ledger, watch)
+            shown = await stack.enter_async_context(
+                bus_console(configuration, served, ledger, clock, file)
+            )
+        log.info(
+            "serving",
+            operations_port=port,
+            web_port=web_port,
+            console_port=shown,
+            instance=service.instance,
+        )
+        yield RunningBus(port, service, ledger, keeper, web_port, shown)
         log.info("stopping")
 
 

@@ -7,6 +7,7 @@ from gridpost.assembly.bus_parts import typed_services
 from gridpost.assembly.bus_security import SoapSecurity
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_configuration import is_loopback
+from gridpost.assembly.surroundings import doubts
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.routing import HeaderRule
 from gridpost.services.operations.passwords import check_hash
@@ -34,7 +35,13 @@ def bus_doubts(configuration: BusConfiguration) -> list[str]:
         raise Refusal(
             Rule.USAGE, "rabbitmq: roots, certificate and key cannot be used", str(error)
         ) from None
-    return [*_transport(configuration), *_web(configuration), *_around(configuration)]
+    roots = configuration.rabbitmq.roots
+    return [
+        *_transport(configuration),
+        *_web(configuration),
+        *_around(configuration),
+        *doubts(configuration, configuration.home, [roots] if roots else [], SystemClock().now()),
+    ]
 
 
 def _transport(configuration: BusConfiguration) -> list[str]:

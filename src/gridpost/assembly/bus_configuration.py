@@ -22,10 +22,12 @@ from gridpost.assembly.bus_links import (
     SubscriberSection,
     WebSection,
 )
-from gridpost.assembly.configuration import Configuration, Period, Port, read_configuration
+from gridpost.assembly.configuration import Period, Port, read_configuration
+from gridpost.assembly.console_configuration import ConsoleSection
 from gridpost.assembly.directory_configuration import is_loopback
 from gridpost.assembly.journal_configuration import ExportSection
 from gridpost.assembly.postgres_configuration import PostgresSection
+from gridpost.assembly.watching_configuration import WatchedConfiguration
 from gridpost.core.envelope_exchange import Guard
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.reference import Relation
@@ -35,6 +37,7 @@ from gridpost.wire.envelope import Reading
 from gridpost.wire.envelope.wsdl import shipped_xsd
 from gridpost.wire.xml import Schema, XmlLimits
 
+COMPONENT = "bus"
 Count = Annotated[int, Field(ge=1)]
 
 M = TypeVar("M", bound=BaseModel)
@@ -147,7 +150,13 @@ class BusOperationsSection(_Section):
         return self
 
 
-class BusConfiguration(Configuration):
+class BusJournalSection(ExportSection):
+    retention: Period = timedelta(days=365)
+    keep_exported: Period = timedelta(days=30)
+    """Rows that `gridpost journal export` has taken go already after this."""
+
+
+class BusConfiguration(WatchedConfiguration):
     """`gridpost bus run --config FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="GRIDPOST_BUS_")
@@ -172,7 +181,8 @@ class BusConfiguration(Configuration):
     guard: GuardSection = GuardSection()
     limits: BusLimitsSection = BusLimitsSection()
     operations: BusOperationsSection = BusOperationsSection()
-    journal: ExportSection = ExportSection()
+    journal: BusJournalSection = BusJournalSection()
+    console: ConsoleSection | None = None
     store: Literal["sqlite", "postgres"] = "sqlite"
     postgres: PostgresSection | None = None
     web: WebSection | None = None
@@ -190,6 +200,12 @@ class BusConfiguration(Configuration):
     def _consistent(self) -> BusConfiguration:
         if (self.store == "postgres") != (self.postgres is not None):
             raise ValueError('store = "postgres" and the section postgres go together')
+        # In PostgreSQL its journal has a stream for each thread of each process: nobody reads them as one.
+        for name in ("syslog", "console") if self.postgres is not None else ():
+            if getattr(self, name) is not None:
+                raise ValueError(f'{name} of a bus needs store = "sqlite"')
+        if self.console is not None and self.console.certificate is None:
+            raise ValueError("console needs certificate and key")
         names = [s.name for s in self.subscribers] + [s.name for s in self.sources]
         if len(set(names)) != len(names):
             raise ValueError("two subscribers or sources have the same name")

@@ -242,7 +242,8 @@ def _bus(file: Path) -> Checked:
     from gridpost.assembly.bus_configuration import read_bus_configuration
 
     configuration = read_bus_configuration(file)
-    return Checked(BUS, configuration.code, bus_doubts(configuration))
+    warnings = [*bus_doubts(configuration), *_console(configuration.console)]
+    return Checked(BUS, configuration.code, warnings)
 
 
 def _addresses(urls: Iterable[str]) -> list[str]:

@@ -36,9 +36,17 @@ def _read_capacity(file: Path) -> Any:
     return read_capacity_configuration(file)
 
 
+def _read_bus(file: Path) -> Any:
+    # As above.
+    from gridpost.assembly.bus_configuration import read_bus_configuration
+
+    return read_bus_configuration(file)
+
+
 _READERS: MappingProxyType[str, Callable[[Path], Any]] = MappingProxyType(
     {
         BROKER: read_broker_configuration,
+        "bus": _read_bus,
         "capacity": _read_capacity,
         COMPONENT_DIRECTORY: read_directory_configuration,
         ENDPOINT: read_endpoint_configuration,

@@ -25,6 +25,7 @@ class AlertKind(StrEnum):
     STORE = "store"
     RABBITMQ = "rabbitmq"
     SHORTFALL = "shortfall"
+    DEAD_LETTERS = "dead_letters"
 
 
 class Severity(StrEnum):

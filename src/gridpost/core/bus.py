@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -165,6 +165,10 @@ class BusUnit(Transaction, Protocol):
     def settled(self, correlation: str) -> None: ...
 
     def record(self, row: JournalRow) -> None: ...
+
+    def prune(self, now: datetime, retention: timedelta, keep_exported: timedelta) -> int:
+        """Journal rows whose time is over go, some at a time; how many went."""
+        ...
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         """SQL of a handler's own, in tables of its own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from gridpost.core.bus import (
@@ -61,6 +61,9 @@ class SqlBusUnit(ABC):
 
     @abstractmethod
     def record(self, row: JournalRow) -> None: ...
+
+    @abstractmethod
+    def prune(self, now: datetime, retention: timedelta, keep_exported: timedelta) -> int: ...
 
     def mark(self) -> int:
         self._mark += 1
@@ -215,6 +218,10 @@ class SqlBusUnit(ABC):
     def unsent(self, limit: int) -> list[Posted]:
         query = f"SELECT {POSTED} FROM outbox WHERE sent = 0 ORDER BY sequence LIMIT ?"
         return [posted(row) for row in self._run(query, (limit,))]
+
+    def waiting(self) -> int:
+        (count,) = self._run("SELECT count(*) FROM outbox WHERE sent = 0").fetchone()
+        return int(count)
 
     def sent(self, sequences: Sequence[int]) -> None:
         keys = [(sequence,) for sequence in sequences]

@@ -18,6 +18,8 @@ contexts = ["TESTING"]
 urls = ["amqps://localhost:5671"]
 [guard]
 replay_required = true
+[operations]
+port = 0
 [[nouns]]
 name = "Notes"
 xsd = "Notes.xsd"
@@ -71,3 +73,16 @@ def test_a_mistake_is_refused(tmp_path: Path, old: str, new: str, reason: str) -
     with pytest.raises(Refusal) as refused:
         checked(tmp_path, GOOD.replace(old, new))
     assert reason in refused.value.message + refused.value.details
+
+
+def test_a_port_that_is_used_twice_is_a_mistake(tmp_path: Path) -> None:
+    twice = GOOD.replace("[web]\nport = 0", "[web]\nport = 18491")
+    with pytest.raises(Refusal, match=r"web\.port and operations\.port are both 18491"):
+        checked(tmp_path, twice.replace("[operations]\nport = 0", "[operations]\nport = 18491"))
+
+
+def test_syslog_and_a_journal_of_many_streams_do_not_go_together(tmp_path: Path) -> None:
+    text = 'store = "postgres"\n' + GOOD + '[postgres]\ndsn = "host=localhost"\n'
+    text += '[syslog]\naddress = "udp://localhost:514"\n'
+    with pytest.raises(Refusal, match="syslog of a bus"):
+        checked(tmp_path, text)

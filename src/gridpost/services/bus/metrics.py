@@ -20,6 +20,13 @@ class BusMetrics:
             "gridpost_bus_under_way", "Envelopes that are being treated.", registry=registry
         )
 
+        self.dead_letters = Gauge(
+            "gridpost_bus_dead_letters",
+            "Envelopes in the queue of dead letters, as last looked at.",
+            ("context",),
+            registry=registry,
+        )
+
     def treated(self, event: bool, dead: bool, seconds: float) -> None:
         kind, outcome = "event" if event else "request", "dead" if dead else "done"
         self._treated.labels(kind, outcome).inc()

@@ -358,8 +358,13 @@ class BusService:
             for one in await self.instances()
         ]
 
+    @property
+    def under_way(self) -> int:
+        """Envelopes that this process treats now."""
+        return len(self._tasks)
+
     def measure(self) -> None:
-        self.metrics.under_way.set(len(self._tasks))
+        self.metrics.under_way.set(self.under_way)
 
     def interface(self) -> list[dict[str, str]]:
         """61968-100 cl. 8.2: what this service takes, for people."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from gridpost.core.journal import LISTED_KINDS, JournalRow, Recorded
+from gridpost.core.journal import LISTED_KINDS, EnvelopeRow, JournalRow, Recorded
 from gridpost.stores import journal_rows
 from gridpost.stores.values import to_microseconds
 
@@ -52,6 +52,11 @@ _LATEST = {
 """
     for kind in sorted(LISTED_KINDS)
 }
+# In the journal of a bus almost every row is one: the table itself is the index.
+_LATEST[EnvelopeRow.KIND] = f"""
+    SELECT sequence, at, kind, schema_version, payload FROM journal
+    WHERE kind = '{EnvelopeRow.KIND}' AND sequence < ? ORDER BY sequence DESC LIMIT ?
+"""
 # Each kind by its own index, and no more rows of it than can be wanted.
 _LISTED = (
     "SELECT * FROM ("

@@ -46,8 +46,11 @@ class Restored:
     restored_at: str
 
 
-def take(store: Path, target: Path) -> Snapshot:
-    """A copy of the store below `target`, a new folder on the same file system."""
+def take(store: Path, target: Path, *, contents: bool = True) -> Snapshot:
+    """A copy of the store below `target`, a new folder on the same file system.
+
+    Without `contents` no table names content files, whatever its columns are called.
+    """
     if not (store / DATABASE).exists():
         raise Refusal(Rule.USAGE, f"there is no store in {store}: has the component ever run?")
     target.mkdir(mode=0o700)
@@ -57,7 +60,7 @@ def take(store: Path, target: Path) -> Snapshot:
         for _ in range(_TRIES):
             _link(store / CONTENTS, linked, _names(store / CONTENTS))
             version, sequence = _copy(store, target / DATABASE)
-            named = _named(target / DATABASE)
+            named = _named(target / DATABASE) if contents else set()
             _link(store / CONTENTS, linked, named)
             here = _names(linked)
             if named <= here:
@@ -70,12 +73,15 @@ def take(store: Path, target: Path) -> Snapshot:
     )
 
 
-def bring_back(store: Path, taken_at: datetime, at: datetime, by: str) -> None:
+def bring_back(
+    store: Path, taken_at: datetime, at: datetime, by: str, *, contents: bool = True
+) -> None:
     """Make a copied store one of its own: the journal goes on under a new instance."""
     with refusing(), closing(sqlite3.connect(store / DATABASE, isolation_level=None)) as database:
         if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise Refusal(Rule.STORE_DAMAGED, "the database in the backup is damaged")
-        missing = _named(store / DATABASE) - _names(store / CONTENTS)
+        named = _named(store / DATABASE) if contents else set()
+        missing = named - _names(store / CONTENTS)
         if missing:
             raise Refusal(Rule.STORE_DAMAGED, f"{len(missing)} content files are missing")
         database.execute("PRAGMA synchronous = FULL")

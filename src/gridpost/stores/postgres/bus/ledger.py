@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -64,6 +64,9 @@ class PostgresBusUnit(SqlBusUnit):
 
     def record(self, row: JournalRow) -> None:
         self._journal.append(row)
+
+    def prune(self, now: datetime, retention: timedelta, keep_exported: timedelta) -> int:
+        return self._journal.prune(now, retention, keep_exported=keep_exported)
 
 
 class _Nothing:

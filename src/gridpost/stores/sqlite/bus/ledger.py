@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from gridpost.stores.sqlite.bodies import Bodies
 from gridpost.stores.sqlite.bus.schema import MIGRATIONS
 from gridpost.stores.sqlite.bus.unit import SqliteBusUnit
 from gridpost.stores.sqlite.committer import Committer
+from gridpost.stores.sqlite.faults import refusing
 
 T = TypeVar("T")
 
@@ -131,6 +132,14 @@ class SqliteBusLedger:
 
     async def instances(self, since: datetime) -> Sequence[Instance]:
         return await self.run(lambda unit: unit.instances(since))
+
+    async def read(self, work: Callable[[SqliteBusUnit], T]) -> T:
+        """Beside whoever writes: what operators look at holds no request up."""
+        return await asyncio.to_thread(self._read, work)
+
+    def _read(self, work: Callable[[SqliteBusUnit], T]) -> T:
+        with refusing(), closing(database.connect_reader(self._folder)) as reader:
+            return work(SqliteBusUnit(reader))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._lane.close)

@@ -96,4 +96,10 @@ _SECOND = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = (
+    # For alerts and a SIEM: few rows among many envelopes.
+    "CREATE INDEX journal_administration ON journal (sequence) WHERE kind = 'administration'",
+    "CREATE INDEX journal_refusal ON journal (sequence) WHERE kind = 'refusal'",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from gridpost.core.journal import JournalRow
@@ -27,5 +28,12 @@ class SqliteBusUnit(SqlBusUnit):
     def _run_all(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         self._connection.executemany(statement, rows)
 
+    @property
+    def journal(self) -> SqliteJournal:
+        return self._journal
+
     def record(self, row: JournalRow) -> None:
         self._journal.append(row)
+
+    def prune(self, now: datetime, retention: timedelta, keep_exported: timedelta) -> int:
+        return self._journal.prune(now, retention, keep_exported=keep_exported)

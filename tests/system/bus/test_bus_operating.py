@@ -1,0 +1,210 @@
+"""A bus that is watched, backed up and brought back, and whose journal does not grow for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gridpost.assembly.backup import back_up, restore
+from gridpost.assembly.bus import RunningBus, running_bus
+from gridpost.assembly.bus_configuration import read_bus_configuration
+from gridpost.core.amqp091 import Properties
+from gridpost.core.bus import BusUnit
+from gridpost.core.journal import AdministrationRow
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.envelope import Result, Sender, encode
+from gridpost.envelope.client import BusClient
+from gridpost.services.bus import watching as conditions
+from gridpost.stores.sqlite.bus import SqliteBusLedger
+from support import bus_handlers
+from support.bus_site import CONTEXT, configuration, journal
+from support.bus_web import NOTE
+from support.rabbitmq import EDGE, Rabbit
+from support.waiting import eventually
+
+FAST = {"cycle": timedelta(milliseconds=100)}
+
+
+async def health(bus: RunningBus) -> dict[str, Any]:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        answer = await client.get(f"http://127.0.0.1:{bus.operations_port}/health")
+    return dict(answer.json())
+
+
+async def alerts_until(bus: RunningBus, *kinds: str) -> dict[str, dict[str, Any]]:
+    """By their kind, as soon as these and no others are open in a bus that watches."""
+    async with asyncio.timeout(60):
+        while True:
+            found = (await health(bus)).get("alerts")
+            if found is not None and {alert["kind"] for alert in found} == set(kinds):
+                return {alert["kind"]: alert for alert in found}
+            await asyncio.sleep(0.02)
+
+
+async def test_dead_letters_are_an_alert_until_somebody_has_taken_them(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    virtual_host = rabbitmq.virtual_host()
+    values = configuration(rabbitmq, virtual_host, tmp_path / "bus", alerts=FAST)
+    async with running_bus(values) as bus:
+        await alerts_until(bus)
+        connection = await rabbitmq.client(virtual_host=virtual_host).connect()
+        channel = await connection.channel()
+        queue = f"{CONTEXT}.REQUESTS.MeterReadings.get"
+        await channel.publish(b"no envelope", Properties(), routing_key=queue)
+        alerts = await alerts_until(bus, "dead_letters")
+        assert alerts["dead_letters"]["subject"] == f"{CONTEXT}.DEAD"
+        assert alerts["dead_letters"]["text"].startswith("1 envelopes")
+        figures = bus.service.metrics.registry
+        assert figures.get_sample_value("gridpost_bus_dead_letters", {"context": CONTEXT}) == 1
+
+        letter = await channel.get(f"{CONTEXT}.DEAD")
+        assert letter is not None
+        await channel.ack(letter.tag)
+        await alerts_until(bus)
+        await connection.close()
+
+
+async def test_a_bus_without_its_broker_and_a_certificate_that_ends_are_alerts(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    soon = FAST | {"rules": {"certificate_expiry": timedelta(days=36500)}}
+    values = configuration(rabbitmq, rabbitmq.virtual_host(), tmp_path / "bus", alerts=soon)
+    async with running_bus(values) as bus:
+        alerts = await alerts_until(bus, "certificate_expiry")
+        assert alerts["certificate_expiry"]["subject"] == "rabbitmq"
+        assert await conditions.broker(bus.service)() == []
+        bus.service.lost(Refusal(Rule.AMQP091_UNREACHABLE, "gone"))
+        [condition] = await conditions.broker(bus.service)()
+        assert (condition.kind, condition.severity) == ("rabbitmq", "critical")
+
+
+async def test_one_of_several_processes_tells_and_another_goes_on_when_it_is_gone(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    values = configuration(rabbitmq, rabbitmq.virtual_host(), tmp_path / "bus", alerts=FAST)
+    async with AsyncExitStack() as others:
+        first = await others.enter_async_context(running_bus(values))
+        await alerts_until(first)
+        async with running_bus(values) as second:
+            found = await health(second)
+            assert "alerts" not in found
+            assert found["watched_by"] == "another process of this bus"
+            await others.aclose()
+            await alerts_until(second)
+
+
+async def test_a_refused_envelope_reaches_the_siem(rabbitmq: Rabbit, tmp_path: Path) -> None:
+    lines = bytearray()
+
+    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            lines.extend(data)
+        writer.close()
+
+    server = await asyncio.start_server(heard, "127.0.0.1", 0)
+    address = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    values = configuration(
+        rabbitmq, rabbitmq.virtual_host(), tmp_path / "bus", syslog={"address": address}
+    )
+    try:
+        async with running_bus(values):
+            # A request of another context, in a queue of this one: a security event.
+            foreign = Sender("EMS", "PRODUCTION").request("get", "MeterReadings")
+            connection = await rabbitmq.client(virtual_host=values.rabbitmq.virtual_host).connect()
+            channel = await connection.channel()
+            queue = f"{CONTEXT}.REQUESTS.MeterReadings.get"
+            await channel.publish(encode(foreign), Properties(), routing_key=queue)
+            await eventually(lambda: b" security [gridpost@32473" in lines)
+            assert b"ENVELOPE_CONTEXT" in lines
+            await connection.close()
+    finally:
+        server.close()
+
+
+def write_configuration(rabbitmq: Rabbit, folder: Path) -> Path:
+    certificate = rabbitmq.certificate(EDGE)
+    file = folder / "bus.toml"
+    file.write_text(
+        f"""component = "bus"
+code = "MDM"
+home = "home"
+contexts = ["{CONTEXT}"]
+handlers = ["support.bus_handlers"]
+[rabbitmq]
+urls = ["{rabbitmq.url}"]
+virtual_host = "{rabbitmq.virtual_host()}"
+roots = "{certificate / "root.pem"}"
+certificate = "{certificate / "chain.pem"}"
+key = "{certificate / "key.pem"}"
+[operations]
+port = 0
+"""
+    )
+    return file
+
+
+async def test_a_restored_bus_knows_what_it_did_before_its_backup(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    file, archive = write_configuration(rabbitmq, tmp_path), tmp_path / "mdm.tar"
+    values = read_bus_configuration(file)
+    request = Sender("EMS", CONTEXT).request("create", "Notes", NOTE.format("one"))
+    done = ("create", request.header.message_id)
+    async with running_bus(values) as bus:
+        # A stored reply goes to whoever asked first, so this client stays.
+        connection = await rabbitmq.client(virtual_host=values.rabbitmq.virtual_host).connect()
+        client = await BusClient(connection, CONTEXT, within=timedelta(seconds=60)).open()
+        assert (await client.call(request)).reply.result is Result.OK
+
+        def own_table(unit: BusUnit) -> None:
+            unit.execute("CREATE TABLE company_files (file TEXT)")
+            unit.execute("INSERT INTO company_files VALUES ('readings.csv')")
+
+        await bus.ledger.run(own_table)
+        saved = await asyncio.to_thread(
+            back_up, file, archive, datetime.now(UTC), lambda done, total: None
+        )
+        assert (saved.component, saved.code) == ("bus", "MDM")
+    shutil.rmtree(tmp_path / "home")
+    await asyncio.to_thread(restore, archive, file, datetime.now(UTC), lambda done, total: None)
+    async with running_bus(values) as bus:
+        told = (await health(bus))["restored"]
+        assert "is done again" in told["missing"]
+        assert (await client.call(request)).reply.result is Result.OK
+        rows = await bus.ledger.run(lambda unit: unit.execute("SELECT file FROM company_files"))
+        assert list(rows) == [("readings.csv",)]
+        await connection.close()
+    # The reply came from the store: the handler was not asked a second time.
+    assert bus_handlers.CALLS.count(done) == 1
+
+
+async def test_rows_of_the_journal_go_when_their_time_is_over(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    home = tmp_path / "bus"
+    ledger = await asyncio.to_thread(SqliteBusLedger.open, home / "store", "MDM")
+    now = datetime.now(UTC)
+
+    def rows(unit: BusUnit) -> None:
+        for at, actor in ((now - timedelta(days=8), "old"), (now, "new")):
+            unit.record(AdministrationRow(at, actor=actor, action="looked", target="MDM"))
+
+    await ledger.run(rows)
+    await ledger.close()
+    values = configuration(
+        rabbitmq, rabbitmq.virtual_host(), home, journal={"retention": timedelta(days=7)}
+    )
+
+    def actors() -> list[str]:
+        return [row.actor for row in journal(home) if isinstance(row, AdministrationRow)]
+
+    assert actors() == ["old", "new"]
+    async with running_bus(values):
+        await eventually(lambda: actors() == ["new"])
