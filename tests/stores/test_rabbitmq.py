@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from gridpost.core.queues import Queued, Remove
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.rabbitmq import RabbitQueueStore, RabbitSettings
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
+from gridpost.transports.amqp091 import Amqp091Channel
 from support.queues import NOW, SetClock, commit, put, queued, row
 from support.rabbitmq import Rabbit, rabbitmq_node
 from support.waiting import eventually
@@ -76,6 +78,34 @@ async def test_a_queue_that_another_edge_uses_is_not_removed(
         async with asyncio.timeout(60):
             while not await first.remove("E2"):
                 await asyncio.sleep(0.1)
+
+
+async def test_others_who_leave_a_queue_stop_neither_its_removal_nor_its_use(
+    rabbitmq: Rabbit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tells that a queue is used goes with the last one who uses it, at any moment."""
+    declare, gone = Amqp091Channel.declare_queue, list[str]()
+
+    async def declared(channel: Amqp091Channel, name: str = "", **options: Any) -> Any:
+        answer = await declare(channel, name, **options)
+        if name == "links/E2" and not gone:
+            gone.append(name)
+            await channel.delete_queue(name)
+        return answer
+
+    async with edge(tmp_path / "a", rabbitmq, rabbitmq.virtual_host()) as store:
+        monkeypatch.setattr(Amqp091Channel, "declare_queue", declared)
+        await store.create("E2")
+        await commit(store, put())
+        assert gone
+        (message,) = await store.read("E2", 0, ALL, ALL)
+        await commit(store, Remove("E2", message, row()))
+        store.unsubscribe("E2")
+        gone.clear()
+        async with asyncio.timeout(60):
+            while not await store.remove("E2"):
+                await asyncio.sleep(0.1)
+        assert gone
 
 
 async def test_what_nobody_reads_is_swept_when_it_has_expired(

@@ -389,20 +389,23 @@ class RabbitQueueStore:
     async def _join(self, queue: str) -> str:
         """Refused while somebody removes the queue: a refusal closes its channel, so try elsewhere."""
         name, publisher = LINKS + queue, self._publisher()
-        trial = await self._connected().channel(confirms=False)
-        try:
-            await trial.declare_queue(name, durable=False, auto_delete=True)
-            await trial.consume(name, _ignore, no_ack=True)
-            # On the channel of publications: when it goes, so does our right to publish.
-            return await publisher.consume(name, _ignore, no_ack=True)
-        except Refusal as refusal:
-            if refusal.rule is Rule.AMQP091_DENIED:
-                raise Refusal(
-                    Rule.QUEUE_IN_USE, f"the queue {queue} is being removed", refusal.message
-                ) from None
-            raise
-        finally:
-            await trial.close()
+        while True:
+            trial = await self._connected().channel(confirms=False)
+            try:
+                await trial.declare_queue(name, durable=False, auto_delete=True)
+                await trial.consume(name, _ignore, no_ack=True)
+                # On the channel of publications: when it goes, so does our right to publish.
+                return await publisher.consume(name, _ignore, no_ack=True)
+            except Refusal as refusal:
+                if refusal.rule is Rule.AMQP091_DENIED:
+                    raise Refusal(
+                        Rule.QUEUE_IN_USE, f"the queue {queue} is being removed", refusal.message
+                    ) from None
+                # The last one who had it left between our two steps, and it went with him.
+                if refusal.rule is not Rule.AMQP091_NOT_FOUND:
+                    raise
+            finally:
+                await trial.close()
 
     async def leave(self, queue: str) -> None:
         async with self._lock:
@@ -454,7 +457,8 @@ class RabbitQueueStore:
             except Refusal as refusal:
                 await channel.close()
                 late = asyncio.get_running_loop().time() >= deadline
-                if refusal.rule is not Rule.AMQP091_DENIED:
+                # Not found: the last one who had it left between our two steps, and it went with him.
+                if refusal.rule not in (Rule.AMQP091_DENIED, Rule.AMQP091_NOT_FOUND):
                     raise
                 if late:
                     raise Refusal(
