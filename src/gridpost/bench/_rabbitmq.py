@@ -23,7 +23,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.free_port import free_port
 
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-_START_SECONDS = 120
+_START_SECONDS = 240
 
 
 @dataclass(frozen=True)
