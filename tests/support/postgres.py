@@ -27,7 +27,7 @@ import pytest
 from gridpost.stores.postgres.settings import PostgresSettings
 from gridpost.transports.free_port import free_port
 
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 USERS = ("postgres", "nobody")
 """As whom the server runs when the tests run as root."""
 
