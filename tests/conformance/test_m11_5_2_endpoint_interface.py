@@ -12,6 +12,7 @@ import pytest
 from lxml import etree
 from prometheus_client import CollectorRegistry
 
+from gridpost.core.holds import Hold, HoldKind, Holds
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.request_counts import RequestCounts
@@ -292,6 +293,20 @@ async def test_elements_of_answers_stand_in_their_order() -> None:
 
 
 @pytest.mark.req("m11-3.3-a", component="endpoint")
+async def test_a_paused_channel_hands_nothing_over_here_either() -> None:
+    world = SoapWorld()
+    recipient = Old(world.recipient)
+    await Old(world.sender).call("SendMessage", *message(b"one"))
+    await world.carry()
+    context = world["E2"].context
+    hold = Hold(HoldKind.CHANNEL, "soap", "olga", context.clock.now())
+    asked = field("businessType", "A01"), field("downloadMessage", "true")
+    for holds, content in ((Holds([hold]), None), (Holds([]), "b25l")):
+        context.holding.change(holds)
+        answer = await recipient.call("ReceiveMessage", *asked)
+        assert answer.findtext("receivedMessage/content") == content
+
+
 async def test_many_applications_at_once() -> None:
     world = SoapWorld()
     sender, recipient = Old(world.sender), Old(world.recipient)

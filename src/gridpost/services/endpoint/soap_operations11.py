@@ -73,7 +73,7 @@ class SoapOperations11:
     async def _receive(self, user: User, envelope: Envelope) -> Reply:
         type_, download = form.read_receive(envelope.body)
         self._users.check_receive(user, Channel.SOAP, type_)
-        handed = await self._handover.receive(type_, download=download)
+        handed = await self._handover.receive(type_, download=download, channel=Channel.SOAP)
         if handed.entry is None:
             return Reply(form.nothing_received())
         before, after = form.received(handed.entry.metadata, handed.remaining)
