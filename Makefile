@@ -21,7 +21,7 @@ help:
 	@echo 'make demo         a whole network on this machine: documents, proofs, consoles'
 	@echo 'make test         all tests; GRIDPOST_SCALE (default 0.1) scales fault and volume tests'
 	@echo 'make check        lint, format, types, import contracts, generated pages, documentation'
-	@echo 'make bench        every bench, as figures and ratios'
+	@echo 'make bench        every bench, as figures and ratios; result in docs/bench.md'
 	@echo 'make soak         fault and volume tests at full size; result in docs/soak.md'
 	@echo 'make conformance  what the tests prove of the standards; ledger in docs/conformance.md'
 	@echo 'make docs         generated pages, then the documentation as HTML in site/'
@@ -37,7 +37,7 @@ demo: setup
 test: setup
 	@echo "scale $(GRIDPOST_SCALE)"
 	@echo 'screenshots of the consoles: var/screenshots'
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest -n $(WORKERS) --dist loadfile $(COVERAGE) $(ARGS)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} WORKERS=$(WORKERS) scripts/run_tests.sh $(COVERAGE) $(ARGS)
 
 check: setup
 	$(BIN)/ruff check
@@ -47,8 +47,14 @@ check: setup
 	$(BIN)/python scripts/generate_docs.py --check
 	$(BIN)/mkdocs build --strict
 
+# Which benches to run; without it all of them.
+BENCHES ?= $$($(BIN)/gridpost bench)
 bench: setup
-	@set -e; for name in $$($(BIN)/gridpost bench); do $(BIN)/gridpost bench $$name; done
+	@set -e; mkdir -p var/bench; for name in $(BENCHES); do \
+	    echo "bench $$name"; \
+	    $(BIN)/gridpost bench $$name --json > var/bench/$$name.json; \
+	    $(BIN)/python scripts/bench_page.py var/bench/$$name.json docs/bench.md; \
+	done; echo 'results: docs/bench.md'
 
 # The page is written whatever the outcome: it shows what failed, and so does the exit code.
 soak: setup
