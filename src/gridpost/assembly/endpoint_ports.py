@@ -30,14 +30,12 @@ from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, Sessi
 from gridpost.transports.https import ClientCertificate, Limits, ServerTls, serve
 from gridpost.transports.https.tls import server_context
 from gridpost.transports.loopback import serve_loopback
-
-_MESSAGE_ROOM = 1024 * 1024
-"""What travels with a document: metadata, signature, encryption."""
+from gridpost.wire.mades.amqp_message import MESSAGE_ROOM
 
 
 def amqp_limits(configuration: EndpointConfiguration) -> AmqpLimits:
     """503 cl. 6.3: the largest document, and what travels with it."""
-    largest = configuration.max_content + _MESSAGE_ROOM
+    largest = configuration.max_content + MESSAGE_ROOM
     return AmqpLimits(max_message_size=largest, max_incoming_octets=2 * largest)
 
 
@@ -102,7 +100,7 @@ async def serve_api(
     # base64 makes a document a third larger, line ends a little more. The channels refuse in their
     # own words what is too large; this ends what goes on sending after that.
     limits = Limits(
-        max_body=2 * configuration.max_content + 2 * _MESSAGE_ROOM,
+        max_body=2 * configuration.max_content + 2 * MESSAGE_ROOM,
         body_seconds=section.body_timeout.total_seconds(),
     )
     async with serve(app, section.host, section.port, ServerTls(shown, asked), limits) as server:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gridpost.core.delivery import Side
+from gridpost.core.delivery import Side, State
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.journal import RefusalRow
 from gridpost.core.message_path import Route
@@ -146,3 +146,12 @@ async def test_a_type_that_keeps_its_order_does_so_on_arrival() -> None:
         for entry in waiting
     ]
     assert contents == [b"%d" % number for number in range(8)]
+
+
+async def test_the_largest_document_that_may_be_sent_may_be_received() -> None:
+    """Whatever is configured: what travels with a document does not count against it."""
+    world = World(settings=EndpointSettings(max_content=66 * 1024 * 1024))
+    document = bytes(66 * 1024 * 1024)
+    message_id = await world["E1"].send("E2", document)
+    await world.carry()
+    assert await world["E1"].state(Side.SENT, message_id) is State.DELIVERED

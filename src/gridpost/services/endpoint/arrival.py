@@ -30,7 +30,13 @@ from gridpost.services.endpoint.tracking import (
     tracking_row,
 )
 from gridpost.wire.amqp.sections import split
-from gridpost.wire.mades.amqp_message import Fields, decode, read_fields
+from gridpost.wire.mades.amqp_message import (
+    MESSAGE_ROOM,
+    Fields,
+    MessageLimits,
+    decode,
+    read_fields,
+)
 from gridpost.wire.seal.opening import Opened, open_sealed, public_reason
 from gridpost.wire.seal.processors import read_seals
 from gridpost.wire.seal.registry import STANDARD
@@ -65,7 +71,8 @@ class Arrival:
             )
         try:
             check_message(INSTALLED, fields.mversion)
-            received = decode(data, head=(sections, fields))
+            largest = MessageLimits(self._context.settings.max_content + MESSAGE_ROOM)
+            received = decode(data, largest, head=(sections, fields))
         except Refusal as refusal:
             if fields.internal_type.is_acknowledgement:
                 return await self._note(refusal, fields, now, security=True)

@@ -60,11 +60,15 @@ from gridpost.wire.xml import XmlLimits
 FIELD_LIMITS = AmqpLimits(max_depth=8, max_items=1_000)
 
 
+MESSAGE_ROOM = 1024 * 1024
+"""What travels with a document: metadata, signature, encryption."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
     """How much one message may ask of us."""
 
-    max_bytes: int = 64 * 1024 * 1024
+    max_bytes: int = 64 * 1024 * 1024 + MESSAGE_ROOM
     amqp: AmqpLimits = FIELD_LIMITS
     metadata: XmlLimits = metadata_codec.LIMITS
 
