@@ -8,6 +8,7 @@ private operations: the message is signed, its session key opened, its acknowled
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import statistics
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from gridpost.assembly.logs import log_to_stderr
 from gridpost.bench import Measurement
 from gridpost.bench._delivery_site import RECEIVER, SENDER, DeliverySite, delivery_site
 from gridpost.bench._sampling import ACTIVITIES, UNSEEN
@@ -39,6 +41,7 @@ QUEUE = "ecp.endpoint."
 
 def measure() -> Measurement:
     """GRIDPOST_BENCH_MESSAGES sets another number of documents, GRIDPOST_BENCH_FOLDER the disk."""
+    log_to_stderr("bench", logging.WARNING)
     count = int(os.environ.get("GRIDPOST_BENCH_MESSAGES", MESSAGES))
     place = os.environ.get("GRIDPOST_BENCH_FOLDER") or None
     with tempfile.TemporaryDirectory(prefix="gridpost-bench-", dir=place) as name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 from pathlib import Path
@@ -22,7 +23,7 @@ LARGES = 4
 
 
 def measure() -> Measurement:
-    log_to_stderr("bench")
+    log_to_stderr("bench", logging.WARNING)
     with TemporaryDirectory(prefix="gridpost-bench-") as folder:
         return asyncio.run(_measure(Path(folder)))
 
