@@ -15,6 +15,7 @@ NINE = datetime(2026, 3, 28, 9, tzinfo=UTC)
 AGREED = (
     ResponseAgreement("queries", 90.0, 0.2, verb="get"),
     ResponseAgreement("all", 100.0, 60.0),
+    ResponseAgreement("hardly any in an hour", 1.0, 3_600.0),
 )
 METER = "urn:example:meter"
 
