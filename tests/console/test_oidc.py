@@ -39,6 +39,7 @@ from gridpost.console.roles import Role
 from gridpost.core.https import TlsCredentials
 from gridpost.transports.free_port import free_port
 from gridpost.transports.https import ClientCertificate, ServerTls, serve
+from support.strict_certificate import identified
 
 
 @dataclass
@@ -112,7 +113,7 @@ async def provider(tmp_path: Path) -> AsyncIterator[tuple[Provider, OidcSettings
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "provider")])
     now = datetime.now(UTC)
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -124,8 +125,9 @@ async def provider(tmp_path: Path) -> AsyncIterator[tuple[Provider, OidcSettings
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
         )
         .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
     )
+    own = key.public_key()
+    certificate = identified(builder, own, own, ca=True).sign(key, hashes.SHA256())
     ca = tmp_path / "provider.crt"
     ca.write_bytes(certificate.public_bytes(Encoding.PEM))
     shown = TlsCredentials(

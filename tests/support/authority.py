@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gridpost.transports.amqp10 import TlsCredentials
+from support.strict_certificate import identified
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ def _make(
     if not ca:
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    return Issued(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
+    by = issuer.key if issuer else key
+    builder = identified(builder, key.public_key(), by.public_key(), ca=ca)
+    return Issued(builder.sign(by, hashes.SHA256()), key)
 
 
 class Authority:

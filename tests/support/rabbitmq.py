@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gridpost.bench._rabbitmq import Node, NodePlan
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Tls
+from support.strict_certificate import identified
 
 EDGE = "edge"
 
@@ -36,6 +37,7 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("rabbitmq test root")
     builder = _builder(name, name, key).add_extension(x509.BasicConstraints(True, 0), True)
+    builder = identified(builder, key.public_key(), key.public_key(), ca=True)
     return builder.sign(key, hashes.SHA256()), key
 
 
@@ -66,6 +68,7 @@ def write_certificate(folder: Path, common: str, *, server: bool = False) -> Pat
     builder = _builder(_name(common), root.subject, key).add_extension(
         x509.ExtendedKeyUsage([usage]), False
     )
+    builder = identified(builder, key.public_key(), root_key.public_key(), ca=False)
     if server:
         names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), False)

@@ -42,6 +42,7 @@ from gridpost.services.operations.passwords import hash_password
 from gridpost.transports.https import client_chain
 from support.pki import rsa_key
 from support.post import World
+from support.strict_certificate import identified
 
 ALL = (MessageTypePattern("*"),)
 
@@ -53,7 +54,7 @@ def issued(
     key, now = rsa_key(name), datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     by = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)])
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(by)
@@ -66,7 +67,10 @@ def issued(
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
             critical=False,
         )
-        .sign(rsa_key(issuer), hashes.SHA256())
+    )
+    signer = rsa_key(issuer)
+    certificate = identified(builder, key.public_key(), signer.public_key(), ca=ca).sign(
+        signer, hashes.SHA256()
     )
     files = folder / f"{name}.pem", folder / f"{name}.key"
     files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
