@@ -6,32 +6,23 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from gridpost.assembly.bus_configuration import BusConfiguration
-from gridpost.assembly.directory_configuration import read_certificates
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.core.amqp091 import RabbitConnection
 from gridpost.core.journal import Recorded
 from gridpost.core.ports import Clock
-from gridpost.core.refusal import Refusal
 from gridpost.services.bus import watching as conditions
 from gridpost.services.bus.service import BusService
-from gridpost.services.operations import observers
 from gridpost.services.operations.journal_follow import ReadJournal, RecentTrouble
 from gridpost.stores.sqlite.bus import SqliteBusLedger
-from gridpost.wire.x509.read import load
 
 if TYPE_CHECKING:
     from gridpost.stores.postgres.bus import PostgresBusLedger
-
-log = structlog.get_logger(__name__)
 
 _TURN = "watching.lock"
 
@@ -67,7 +58,6 @@ async def bus_watch(
     more = [
         conditions.broker(service),
         dead.observe,
-        observers.ending(clock, lambda: _ends(configuration), rules.certificate_expiry),
     ]
     watch = BusWatch(dead)
 
@@ -113,23 +103,3 @@ def _journal_of(ledger: SqliteBusLedger | PostgresBusLedger) -> ReadJournal:
         return ()
 
     return listed
-
-
-def _ends(configuration: BusConfiguration) -> Iterator[tuple[str, datetime]]:
-    """Read each time: a renewed certificate counts at once."""
-    web = configuration.web
-    for name, file in (
-        ("rabbitmq", configuration.rabbitmq.certificate),
-        ("web", None if web is None else web.certificate),
-        ("web.security", None if web is None else web.security.certificate),
-    ):
-        if file is None:
-            continue
-        try:
-            found = [load(der).not_valid_after_utc for der in read_certificates(file)]
-        except Refusal as refusal:
-            # Half-way through a renewal; whoever uses it says what is wrong with it.
-            log.info("a certificate cannot be read", file=str(file), reason=refusal.message)
-            continue
-        if found:
-            yield name, min(found)

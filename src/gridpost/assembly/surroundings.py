@@ -25,7 +25,7 @@ def doubts(
     """Warnings; a certificate that has expired is a refusal, because nobody would believe it."""
     return [
         *_ports(configuration),
-        *_certificates([*roots, *_files(configuration, "certificate")], now),
+        *_certificates([*roots, *(file for _, file in certificate_files(configuration))], now),
         *_home(home),
     ]
 
@@ -82,11 +82,12 @@ def _taken(host: str, port: int) -> str:
     return ""
 
 
-def _files(configuration: Configuration, name: str) -> Iterator[Path]:
-    for _, section in _sections(configuration):
-        value = dict(section).get(name)
+def certificate_files(configuration: Configuration) -> Iterator[tuple[str, Path]]:
+    """Those that an operator renews, with the section that names each."""
+    for place, section in _sections(configuration):
+        value = dict(section).get("certificate")
         if isinstance(value, Path):
-            yield value
+            yield place, value
 
 
 def _certificates(files: Iterable[Path], now: datetime) -> Iterator[str]:

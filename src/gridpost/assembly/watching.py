@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.surroundings import certificate_files
 from gridpost.assembly.watching_configuration import AlertsSection, WatchedConfiguration
 from gridpost.core.ports import Clock
+from gridpost.core.refusal import Refusal
 from gridpost.services.operations import observers
 from gridpost.services.operations.alerting import Alerting, Notifier, Observer
 from gridpost.services.operations.journal_follow import (
@@ -26,6 +32,9 @@ from gridpost.stores.notes import AlertFile, CursorFile
 from gridpost.transports.notices import MailNotifier, MailServer, WebhookNotifier
 from gridpost.transports.ntp import clock_offset
 from gridpost.transports.syslog import SyslogPort
+from gridpost.wire.x509.read import load
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,9 @@ async def watching(
             [
                 observers.disk(who.home, thresholds.disk_free),
                 observers.trouble(who.clock, recent, thresholds),
+                observers.ending(
+                    who.clock, lambda: _ends(configuration), thresholds.certificate_expiry
+                ),
                 *([] if clock is None else [clock.observe]),
                 *more,
             ],
@@ -112,6 +124,19 @@ def _clock(configuration: WatchedConfiguration, thresholds: Thresholds) -> Clock
     if not section.ntp:
         return None
     return ClockWatch(partial(clock_offset, section.ntp), thresholds.clock_offset, section.every)
+
+
+def _ends(configuration: WatchedConfiguration) -> Iterator[tuple[str, datetime]]:
+    """Of the certificates in files, read each time: a renewed one counts at once."""
+    for place, file in certificate_files(configuration):
+        try:
+            found = [load(der).not_valid_after_utc for der in read_certificates(file)]
+        except Refusal as refusal:
+            # Half-way through a renewal; whoever uses it says what is wrong with it.
+            log.info("a certificate cannot be read", file=str(file), reason=refusal.message)
+            continue
+        if found:
+            yield place, min(found)
 
 
 def _notifiers(section: AlertsSection) -> list[Notifier]:
