@@ -36,7 +36,7 @@ from gridpost.services.capacity.administration import Administration
 from gridpost.services.capacity.api import AdministrationApi
 from gridpost.services.capacity.service import CapacityService
 from gridpost.services.operations import observers
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.sqlite.snapshot import restored
 from gridpost.transports.https import ClientCertificate, ServerTls, serve
 from gridpost.transports.loopback import serve_loopback
@@ -150,9 +150,11 @@ def watch(
     who = Watched(
         configuration.code,
         configuration.home,
-        ledger.identity.instance,
         clock,
-        lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
+        one_stream(
+            ledger.identity.instance,
+            lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
+        ),
     )
     more = [
         conditions.broker(service),

@@ -51,7 +51,7 @@ from gridpost.services.component_directory.synchroniser import Synchroniser
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.services.component_directory.watching import books
 from gridpost.services.operations.administrators import Administrators
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.stores.sqlite import SqliteStore
@@ -328,9 +328,11 @@ def _watching(parts: Assembly, store: RegistryStore) -> AbstractAsyncContextMana
     who = Watched(
         configuration.code,
         configuration.home,
-        store.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        one_stream(
+            store.identity.instance,
+            lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        ),
     )
     more = [books(parts.upkeep, clock, rules.certificate_expiry, rules.no_synchronisation)]
     return watching(who, configuration, RecentTrouble(rules.window), more)

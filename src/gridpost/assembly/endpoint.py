@@ -47,7 +47,7 @@ from gridpost.services.endpoint.service import Duty, EndpointService
 from gridpost.services.endpoint.watching import home_node, waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.keys.off_loop import key_pool
 from gridpost.stores.keys.with_token import TokenCabinet
 from gridpost.stores.sqlite import SqliteStore
@@ -275,9 +275,11 @@ def _watching(parts: EndpointParts, core: EndpointCore) -> AbstractAsyncContextM
     who = Watched(
         configuration.code,
         configuration.home,
-        store.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        one_stream(
+            store.identity.instance,
+            lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        ),
     )
     more = [
         observers.certificates(clock, core.upkeep.ending, rules.certificate_expiry),

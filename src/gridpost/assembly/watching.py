@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +22,11 @@ from gridpost.core.refusal import Refusal
 from gridpost.services.operations import observers
 from gridpost.services.operations.alerting import Alerting, Notifier, Observer
 from gridpost.services.operations.journal_follow import (
+    Cursor,
     JournalFollower,
-    ReadJournal,
     RecentTrouble,
+    Streams,
+    Take,
 )
 from gridpost.services.operations.observers import ClockWatch, Thresholds
 from gridpost.services.operations.siem import Siem
@@ -43,11 +45,11 @@ class Watched:
 
     code: str
     home: Path
-    instance: str
-    """Of its journal."""
     clock: Clock
-    listed: ReadJournal
+    streams: Streams
     """People's actions and refusals among the rows of its journal."""
+    cursors: Callable[[str, str], Cursor] | None = None
+    """By the name of a follower and an instance; None: in files below home."""
 
 
 class Watching:
@@ -90,8 +92,9 @@ async def watching(
         if configuration.syslog is not None:
             port = SyslogPort(configuration.syslog.address, configuration.syslog.ca)
             stack.push_async_callback(port.close)
-            duties.append(_follow(who, "syslog", Siem(who.code, who.instance, port).take).run())
-        duties.append(_follow(who, "alerts-journal", recent.take).run())
+            syslog = _follow(who, "syslog", lambda instance: Siem(who.code, instance, port).take)
+            duties.append(syslog.run())
+        duties.append(_follow(who, "alerts-journal", lambda _: recent.take).run())
         alerting = Alerting(
             who.code,
             who.clock,
@@ -115,8 +118,13 @@ async def watching(
         yield Watching(alerting, clock)
 
 
-def _follow(who: Watched, name: str, take: Any) -> JournalFollower:
-    return JournalFollower(who.listed, CursorFile(who.home / f"{name}.json", who.instance), take)
+def _follow(who: Watched, name: str, take: Callable[[str], Take]) -> JournalFollower:
+    def cursor(instance: str) -> Cursor:
+        if who.cursors is not None:
+            return who.cursors(name, instance)
+        return CursorFile(who.home / f"{name}.json", instance)
+
+    return JournalFollower(who.streams, cursor, take)
 
 
 def _clock(configuration: WatchedConfiguration, thresholds: Thresholds) -> ClockWatch | None:
