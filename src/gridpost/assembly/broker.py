@@ -256,6 +256,8 @@ async def running_broker(
             stack.push_async_callback(_ended, asyncio.create_task(watching))
         say_restored(configuration.home / "store", COMPONENT)
         running.console_port = await stack.enter_async_context(_console(running, file))
+        if running.frame is not None:
+            running.frame.alerts = watch.alerts
         log.info(
             "listening",
             port=port,

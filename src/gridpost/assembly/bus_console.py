@@ -60,8 +60,7 @@ class ServedBus:
         )
 
     def alerts(self) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = self._watch.health().get("alerts", ())
-        return found
+        return self._watch.alerts()
 
     def interface(self) -> Sequence[Mapping[str, str]]:
         return self._service.interface()
@@ -93,6 +92,7 @@ async def bus_console(
         yield None
         return
     frame = Frame(whose(configuration.code, COMPONENT), section.settings(), clock, ledger, PLACES)
+    frame.alerts = served.alerts
     own = FileCredentials(section.certificate, section.key)
     async with reloaded_console(
         section,

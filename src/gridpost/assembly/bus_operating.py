@@ -35,6 +35,9 @@ class BusWatch:
         self.dead = dead
         self.watching: Watching | None = None
 
+    def alerts(self) -> list[dict[str, str]]:
+        return [] if self.watching is None else self.watching.alerts()
+
     def health(self) -> dict[str, Any]:
         if self.watching is None:
             return {"watched_by": "another process of this bus"}

@@ -294,6 +294,8 @@ async def running_directory(
         }
         administration_port = await stack.enter_async_context(_administration(parts))
         shown_port = await stack.enter_async_context(_console(parts, store, file))
+        if parts.frame is not None:
+            parts.frame.alerts = watch.alerts
         for work in (
             parts.synchroniser.run(),
             parts.upkeep.run(),

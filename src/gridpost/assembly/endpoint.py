@@ -208,6 +208,8 @@ async def running_endpoint(
         frame, shown_port = await stack.enter_async_context(
             serve_console(configuration, core, client, parts.store, parts.keys.certificates, file)
         )
+        if frame is not None:
+            frame.alerts = watch.alerts
         stack.callback(core.events.close)
         if file is not None:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from gridpost.assembly.console import reloaded_console, whose
 from gridpost.assembly.console_configuration import ConsoleSection
@@ -61,12 +62,14 @@ async def node_console(
     code: str,
     credentials: Callable[[], TlsCredentials],
     file: Path | None,
+    alerts: Callable[[], Sequence[Mapping[str, Any]]],
 ) -> AsyncIterator[int | None]:
     """Serves until the block ends; None where the configuration has no [console]."""
     if section is None:
         yield None
         return
     frame = Frame(whose(code, "node"), section.settings(), clock, store, PLACES)
+    frame.alerts = alerts
     async with reloaded_console(
         section,
         frame,

@@ -59,19 +59,20 @@ class Watching:
         self._alerting = alerting
         self._clock = clock
 
+    def alerts(self) -> list[dict[str, str]]:
+        return [
+            {
+                "kind": alert.condition.kind.value,
+                "subject": alert.condition.subject,
+                "severity": alert.condition.severity.value,
+                "text": alert.condition.text,
+                "since": alert.since.isoformat(),
+            }
+            for alert in self._alerting.book.open.values()
+        ]
+
     def health(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
-            "alerts": [
-                {
-                    "kind": alert.condition.kind.value,
-                    "subject": alert.condition.subject,
-                    "severity": alert.condition.severity.value,
-                    "text": alert.condition.text,
-                    "since": alert.since.isoformat(),
-                }
-                for alert in self._alerting.book.open.values()
-            ]
-        }
+        told: dict[str, Any] = {"alerts": self.alerts()}
         return told if self._clock is None else told | {"clock": self._clock.health()}
 
 
