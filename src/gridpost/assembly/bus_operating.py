@@ -8,12 +8,11 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridpost.assembly.bus_configuration import BusConfiguration
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.core.amqp091 import RabbitConnection
 from gridpost.core.ports import Clock
 from gridpost.services.bus import watching as conditions
@@ -94,9 +93,7 @@ def _watched(configuration: BusConfiguration, clock: Clock, ledger: AnyLedger) -
             lambda after, limit: ledger.read(lambda unit: unit.journal.listed(after, limit)),
         )
         return Watched(code, home, clock, streams)
-    from gridpost.stores.postgres.cursors import PostgresCursor
-
-    return Watched(code, home, clock, ledger.streams, partial(PostgresCursor, ledger.settings))
+    return Watched(code, home, clock, ledger.streams, shared_cursors(configuration.postgres))
 
 
 async def _leased(ledger: PostgresBusLedger, duty: Callable[[], Awaitable[None]]) -> None:

@@ -23,7 +23,7 @@ from gridpost.assembly.capacity_configuration import (
     RabbitmqSection,
 )
 from gridpost.assembly.console import FileCredentials, console_port, whose
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.console.capacity import PLACES, CapacityConsole
 from gridpost.console.frame import Frame
 from gridpost.core.capacity import Status
@@ -155,6 +155,7 @@ def watch(
             ledger.identity.instance,
             lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
         ),
+        shared_cursors(configuration.postgres),
     )
     more = [
         conditions.broker(service),

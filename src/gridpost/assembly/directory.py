@@ -29,7 +29,7 @@ from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.installation import packer
 from gridpost.assembly.settings_file import SettingsFile
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.console.directory import PLACES, DirectoryConsole
 from gridpost.console.frame import Frame
 from gridpost.core.directory_ports import RegistryStore
@@ -335,6 +335,7 @@ def _watching(parts: Assembly, store: RegistryStore) -> AbstractAsyncContextMana
             store.identity.instance,
             lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
         ),
+        shared_cursors(configuration.postgres),
     )
     more = [books(parts.upkeep, clock, rules.certificate_expiry, rules.no_synchronisation)]
     return watching(who, configuration, RecentTrouble(rules.window), more)

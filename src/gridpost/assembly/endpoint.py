@@ -36,7 +36,7 @@ from gridpost.assembly.endpoint_ports import (
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.operations_token import admitting, nobody, write_token
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.core.component import ComponentType
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.ports import Clock
@@ -282,6 +282,7 @@ def _watching(parts: EndpointParts, core: EndpointCore) -> AbstractAsyncContextM
             store.identity.instance,
             lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
         ),
+        shared_cursors(configuration.postgres),
     )
     more = [
         observers.certificates(clock, core.upkeep.ending, rules.certificate_expiry),

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.surroundings import certificate_files
 from gridpost.assembly.watching_configuration import AlertsSection, WatchedConfiguration
 from gridpost.core.ports import Clock
@@ -39,6 +40,20 @@ from gridpost.wire.x509.read import load
 log = structlog.get_logger(__name__)
 
 
+Cursors = Callable[[str, str], Cursor]
+"""By the name of a follower and an instance."""
+
+
+def shared_cursors(postgres: PostgresSection | None) -> Cursors | None:
+    """In the database, where there is one: whichever process has a stream next goes on there."""
+    if postgres is None:
+        return None
+    # The driver is there with gridpost[postgres] only.
+    from gridpost.stores.postgres.cursors import PostgresCursor
+
+    return partial(PostgresCursor, postgres.settings())
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """Whom to watch."""
@@ -48,8 +63,8 @@ class Watched:
     clock: Clock
     streams: Streams
     """People's actions and refusals among the rows of its journal."""
-    cursors: Callable[[str, str], Cursor] | None = None
-    """By the name of a follower and an instance; None: in files below home."""
+    cursors: Cursors | None = None
+    """None: in files below home."""
 
 
 class Watching:
