@@ -210,7 +210,7 @@ const parts = {
       }
       // From now on the right one does not help either; whoever is in stays in, and others get in.
       await guest.attempt("oskar", told.password);
-      await guest.sees(/Too many wrong attempts: nobody is let in before .* UTC/);
+      await guest.sees(/Too many wrong attempts: locked until .* UTC/);
       await guest.looked("locked-out");
       await guest.signIn("vera");
       await guest.end();

@@ -96,7 +96,7 @@ class LockOut:
             if found and found.count >= allowed and now - found.last < self.lasting:
                 raise Refusal(
                     Rule.ACCESS_DENIED,
-                    "too many wrong attempts: nobody is let in before "
+                    "too many wrong attempts: locked until "
                     f"{found.last + self.lasting:%Y-%m-%d %H:%M:%S} UTC",
                 )
 
