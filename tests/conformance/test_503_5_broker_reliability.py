@@ -131,9 +131,9 @@ async def test_open_deliveries_have_tags_of_their_own(broker: BrokerNetwork) -> 
 
 
 def _tag(delivery: object) -> bytes:
-    from gridpost.transports.amqp10.engine import tag_of
+    from support.delivery_tag import tag_of
 
-    return tag_of(delivery._pn)  # type: ignore[attr-defined]
+    return tag_of(delivery)
 
 
 @pytest.mark.req("503-5.8.1-g", component="broker")

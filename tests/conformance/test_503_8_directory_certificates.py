@@ -10,6 +10,7 @@ from gridpost.core.certificate import CertificateKind, of_kind
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.registration import RegistrationStatus
 from gridpost.services.component_directory.authority import fingerprint
+from gridpost.services.component_directory.watching import books
 from gridpost.wire.directory import decode_error, decode_response
 from gridpost.wire.x509 import Purpose, Validity, issue, verify_chain
 from support.builders import endpoint, subsystem
@@ -236,3 +237,16 @@ async def test_certificates_that_end_soon_are_warned_of_in_health_and_metrics() 
         figures = (await client.get("/metrics")).text
         assert 'certificate_expiry_timestamp_seconds{component="E1",kind="SIGNING"}' in figures
         assert (await client.get("/health")).json()["status"] == "warning"
+
+
+@pytest.mark.req("503-10-k", component=CD)
+async def test_an_expired_certificate_is_warned_of_while_it_is_published() -> None:
+    directory = await TestDirectory(expiry_warning=30 * DAY).started()
+    component = await directory.register("E1")
+    alerts = books(directory.upkeep, directory.clock, 30 * DAY, 30 * DAY)
+    directory.clock.at = component.signing.not_after + timedelta(hours=1)
+    told = [c for c in await alerts() if c.subject.startswith("E1")]
+    assert len(told) == len(ENDPOINT_KINDS)
+    assert all("has expired at" in c.text and c.severity == "critical" for c in told)
+    directory.clock.at += directory.settings.published_after_expiry
+    assert not [c for c in await alerts() if c.subject.startswith("E1")]

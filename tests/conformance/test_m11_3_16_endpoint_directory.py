@@ -106,7 +106,7 @@ async def test_every_request_but_the_first_carries_the_signed_token(old_site: Ol
     assert two.running is not None
     old = two.running.core.old
     assert old is not None
-    old.home.forget_token()
+    old.home._token = None
     metadata, body = await peer.message(two.endpoint, b"x", message_type="TOKEN")
     await peer.session(old_site.nodes[1]).upload([(metadata, body)])
     await two.receive("TOKEN")

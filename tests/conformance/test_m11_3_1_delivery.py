@@ -170,7 +170,7 @@ async def test_what_is_packed_is_stored_packed_signed_so_and_handed_over_unpacke
         assert {p.processor_id for p in entry.metadata.processors} == {COMPRESSOR, SIGNATURE}
         evidence = endpoint.running.core.evidence
         await one.until(sent, "RECEIVED")
-        proof = await (evidence.of_sent(sent) if side is Side.SENT else evidence.of_received(sent))
+        proof = (await evidence.export(side, sent)).proof
         assert proof.sender_certificate is not None
         verify(proof.message, [proof.sender_certificate])
         # As a file, and offline, with nothing but the ROOT CA of this network.

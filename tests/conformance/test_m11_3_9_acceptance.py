@@ -179,7 +179,7 @@ async def test_only_the_signed_fingerprint_of_the_recipient_proves_a_delivery(
     await peer.session(home).upload([good])
     await one.until(sent, "DELIVERED")
     assert one.running is not None
-    proof = await one.running.core.evidence.of_sent(sent)
+    proof = (await one.running.core.evidence.export(Side.SENT, sent)).proof
     assert proof.message.content == b"to be proven"
     assert proof.acknowledgement is not None
     assert proof.acknowledgement.metadata.message_id == good[0].message_id

@@ -10,12 +10,12 @@ import pytest
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.component import Contact
 from gridpost.core.node import KnownCertificate, NodeComponent, NodeComponentType, Routing
-from gridpost.core.node_list import parse_node_list, write_node_list
+from gridpost.core.node_list import parse_node_list
 from gridpost.core.node_rules import choose_certificate
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.x509 import Validity
 from support.directory_process import TestRoot
-from support.old_network import TestNode
+from support.old_network import TestNode, node_list
 from support.pki import NOW, shared_pki
 
 AUTHENTICATION, ENCRYPTION, SIGNING = (
@@ -91,7 +91,7 @@ def test_node_list_file() -> None:
         ("N1", ("https://n1.example",)),
         ("N2", ("https://a.example/x", "https://b.example:8450/y")),
     ]
-    assert parse_node_list(write_node_list(nodes), "ME") == nodes
+    assert parse_node_list(node_list(nodes), "ME") == nodes
     for bad in (
         b"N1\n",
         b"N1 https://a https://b https://c\n",

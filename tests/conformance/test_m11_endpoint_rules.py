@@ -455,7 +455,7 @@ async def test_the_certificate_of_a_sender_is_kept_as_evidence(old_site: OldSite
     directory._certificates.clear()
     directory._copy = None
     assert two.running is not None
-    proof = await two.running.core.evidence.of_received(metadata.message_id)
+    proof = (await two.running.core.evidence.export(Side.RECEIVED, metadata.message_id)).proof
     assert proof.sender_certificate == peer.certificates[CertificateKind.SIGNING]
 
 

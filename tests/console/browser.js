@@ -39,11 +39,15 @@ class Visit {
     return new Visit(context, page, url, theme);
   }
 
-  async signIn(name) {
+  async attempt(name, password) {
     await this.page.goto(`${this.url}/login`);
     await this.page.getByLabel("Name").fill(name);
-    await this.page.getByLabel("Password").fill(told.password);
+    await this.page.getByLabel("Password").fill(password);
     await this.page.getByRole("button", { name: "Sign in" }).click();
+  }
+
+  async signIn(name) {
+    await this.attempt(name, told.password);
     await this.page.waitForURL((at) => !at.pathname.startsWith("/login"));
     return this;
   }
@@ -197,6 +201,21 @@ const parts = {
       await visit.open("/messages");
       await visit.page.getByRole("row", { name: /OLD-1 OLD-2/ }).first().waitFor();
       await visit.looked("node-messages");
+    });
+    await flow("lock-out", async () => {
+      const guest = await Visit.begin("N1");
+      for (let guess = 0; guess < 5; guess += 1) {
+        await guest.attempt("oskar", `guess ${guess}`);
+        await guest.sees("This name and password do not fit.");
+      }
+      // From now on the right one does not help either; whoever is in stays in, and others get in.
+      await guest.attempt("oskar", told.password);
+      await guest.sees(/Too many wrong attempts: locked until .* UTC/);
+      await guest.looked("locked-out");
+      await guest.signIn("vera");
+      await guest.end();
+      await visit.open("/audit");
+      await visit.page.getByRole("row", { name: /oskar \(console\).*console locked/ }).first().waitFor();
     });
     await visit.end();
   },

@@ -16,7 +16,14 @@ from gridpost.wire.seal.proof import verify_proof
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(1200)]
 
 BROKER = ("sign in", "broker queues", "broker connections", "broker restriction", "broker settings")
-NODE = ("node overview", "node components", "node revokes", "node peers", "node messages")
+NODE = (
+    "node overview",
+    "node components",
+    "node revokes",
+    "node peers",
+    "node messages",
+    "lock-out",
+)
 REST = (
     "broker refusals",
     "broker restriction lifted",

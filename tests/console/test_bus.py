@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,10 +23,10 @@ from gridpost.core.amqp091 import Properties
 from gridpost.core.journal import EnvelopeRow
 from gridpost.envelope import Result, Sender
 from gridpost.envelope.client import BusClient
-from support.bus_site import CONTEXT, configuration, journal
+from support.bus_site import CONTEXT, configuration
 from support.bus_web import NOTE
+from support.postgres import PostgresServer
 from support.rabbitmq import Rabbit
-from support.waiting import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(500)]
 
@@ -54,11 +55,17 @@ def write_certificate(folder: Path) -> None:
     (folder / "console.key").write_bytes(private)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
 async def flows(
-    rabbitmq: Rabbit, tmp_path_factory: pytest.TempPathFactory
+    rabbitmq: Rabbit,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("bus-console")
+    store: dict[str, Any] = {"store": request.param}
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        store["postgres"] = server.create_database().section(folder)
     virtual_host = rabbitmq.virtual_host()
     write_certificate(folder)
     console = {
@@ -75,6 +82,7 @@ async def flows(
         handlers=("support.bus_handlers",),
         subscribers=(SUBSCRIBER,),
         alerts={"cycle": timedelta(milliseconds=200)},
+        **store,
     )
     async with running_bus(values) as bus:
         connection = await rabbitmq.client(virtual_host=virtual_host).connect()
@@ -85,11 +93,14 @@ async def flows(
         queue = f"{CONTEXT}.REQUESTS.Notes.create"
         await channel.publish(b"no envelope", Properties(), routing_key=queue)
 
-        def unreadable() -> list[str]:
-            rows = [row for row in journal(folder / "bus") if isinstance(row, EnvelopeRow)]
+        async def unreadable() -> list[str]:
+            found = await bus.ledger.read(lambda u: u.journal.latest(EnvelopeRow.KIND, 100))
+            rows = [recorded.row for recorded in found if isinstance(recorded.row, EnvelopeRow)]
             return [row.codes for row in rows if row.message_kind == "unreadable"]
 
-        await eventually(unreadable)
+        async with asyncio.timeout(60):
+            while not (codes := await unreadable()):
+                await asyncio.sleep(0.05)
         async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as web:
             told = ""
             while "dead_letters" not in told:
@@ -102,7 +113,7 @@ async def flows(
             "bus",
             message=request.header.message_id,
             dead=f"{CONTEXT}.DEAD",
-            code=unreadable()[0],
+            code=codes[0],
         )
         await connection.close()
 

@@ -266,3 +266,20 @@ async def test_key_figures_of_a_lake_are_a_page_for_everybody_who_is_signed_in(t
     assert page.text.count(now) >= 4
     assert "<dt>complete up to</dt>" in page.text
     assert '<th scope="col">complete up to</th>' in page.text
+
+
+async def test_the_overview_begins_with_what_is_wrong() -> None:
+    world = World()
+    alert = {"kind": "disk_space", "severity": "critical", "text": "12 MiB are free for <E1>"}
+    world.frame.alerts = lambda: [alert] + [{**alert, "severity": "warning"}] * 6
+    async with world.client() as client:
+        assert "disk" not in (await client.get("/login")).text.lower()
+        await world.sign_in(client, "vera")
+        page = (await client.get("/")).text
+        assert "<strong>Disk space:</strong> 12 MiB are free for &lt;E1&gt;." in page
+        assert page.count('<div class="problem">') == 1
+        assert page.count('<div class="warning">') == 4
+        assert "And 2 more alerts" in page
+    async with world.client() as client:
+        await world.sign_in(client)
+        assert "Disk space" not in (await client.get("/audit")).text

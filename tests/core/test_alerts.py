@@ -65,6 +65,21 @@ def test_what_came_and_went_in_quiet_hours_is_never_told():
     assert decide(book, [], late + timedelta(hours=8), NIGHT)[1] == []
 
 
+def test_the_end_of_an_alert_wakes_nobody_and_is_told_in_the_morning():
+    evening = datetime(2026, 6, 1, 21, tzinfo=UTC)
+    book, _ = decide(AlertBook(), [DISK], evening, NIGHT)
+    book, told = decide(book, [], evening + timedelta(hours=3), NIGHT)
+    assert (told, dict(book.open)) == ([], {})
+    # It comes back and goes again: nobody hears of that either.
+    book, told = decide(book, [DISK], evening + timedelta(hours=4), NIGHT)
+    assert (told, set(book.open)) == ([], {DISK.key})
+    book, told = decide(book, [], evening + timedelta(hours=5), NIGHT)
+    assert told == []
+    book, [notice] = decide(book, [], evening + timedelta(hours=10), NIGHT)
+    assert (notice.phase, notice.since) == (Phase.CLEARED, evening)
+    assert decide(book, [], evening + timedelta(hours=11), NIGHT)[1] == []
+
+
 def test_critical_alerts_know_no_quiet_hours():
     late = datetime(2026, 6, 1, 23, tzinfo=UTC)
     assert len(decide(AlertBook(), [CRITICAL], late, NIGHT)[1]) == 1

@@ -41,7 +41,12 @@ def test_a_warning_comes_only_when_no_later_certificate_is_there() -> None:
     assert expiring([old, new, alone], NOW, 30 * DAY) == [alone]
     assert expiring([old], NOW, 30 * DAY) == [old]
     assert expiring([old], NOW, timedelta(hours=1)) == []
-    assert expiring([old], NOW + 2 * DAY, 30 * DAY) == []
+
+
+def test_an_expired_certificate_is_warned_of_until_there_is_a_later_one() -> None:
+    old, new = certificate(SIGNING, end=NOW - DAY), certificate(SIGNING, end=NOW + 90 * DAY)
+    assert expiring([old], NOW, 30 * DAY) == [old]
+    assert expiring([old, new], NOW, 30 * DAY) == []
 
 
 def test_publication_goes_on_for_the_configured_time_after_expiry() -> None:

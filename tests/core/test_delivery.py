@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gridpost.core.delivery import (
     FINAL_STATES,
-    FIRST_EVENTS,
     RECIPIENT_EVENTS,
     RECIPIENT_STATES,
     SENDER_EVENTS,
@@ -34,6 +33,14 @@ from support.builders import NOW
 EXPIRY = NOW + timedelta(hours=1)
 RANK = {Status.ACCEPTED: 0, Status.DELIVERED: 1, Status.RECEIVED: 2, Status.FAILED: 3}
 FIRST_STATES = {State.SENDING, State.ARRIVING}
+FIRST_EVENTS = {
+    Event.VERIFY,
+    Event.ACCEPT,
+    Event.ACCEPT_TRACING,
+    Event.VERIFIED,
+    Event.VERIFIED_TRACING,
+    Event.HOLD_BACK,
+}
 
 
 def possible(state: State, event: Event) -> bool:

@@ -236,9 +236,9 @@ def test_other_files_are_no_segments(name):
 
 async def test_every_stream_of_a_shared_database_is_exported_without_gaps(tmp_path, postgres):
     """Two processes write at the same time; some of what they write is rolled back."""
-    from gridpost.stores.postgres.directory import open_client_store
     from gridpost.stores.postgres.settings import PostgresSettings
     from gridpost.stores.segments.postgres import PostgresExporter
+    from support.client_store import open_client_store
 
     settings = PostgresSettings(postgres.dsn)
     stores = [open_client_store(settings, "CD-1") for _ in range(2)]
@@ -274,9 +274,9 @@ async def test_every_stream_of_a_shared_database_is_exported_without_gaps(tmp_pa
 
 async def test_rows_of_a_slow_transaction_are_exported_only_when_it_has_ended(tmp_path, postgres):
     """It holds numbers that others might get: nothing behind them is exported before."""
-    from gridpost.stores.postgres.directory import open_client_store
     from gridpost.stores.postgres.journal import PostgresJournal, streams
     from gridpost.stores.segments.postgres import PostgresExporter
+    from support.client_store import open_client_store
 
     patient = postgres.settings(lock_timeout=timedelta(seconds=120))
     store = open_client_store(patient, "CD-1")

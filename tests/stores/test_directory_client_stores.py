@@ -21,9 +21,9 @@ from gridpost.core.identifiers import ComponentCode
 from gridpost.core.own_entry import OwnEntry, change, confirm
 from gridpost.core.ports import DirectoryClientStore, DirectoryClientWork
 from gridpost.stores.memory.directory_client import MemoryClientStore
-from gridpost.stores.postgres.directory import ClientStore, open_client_store
 from gridpost.stores.sqlite import SqliteStore
 from support.builders import CONTACT, HOME, NOW, broker, certificate, endpoint, path, subsystem
+from support.client_store import ClientStore, open_client_store
 from support.postgres import PostgresDatabase
 
 

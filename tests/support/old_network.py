@@ -22,7 +22,7 @@ from gridpost.core.https import TlsCredentials
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata, SealedMessage
-from gridpost.core.node import NODE_MVERSION
+from gridpost.core.node import NODE_MVERSION, RemoteNode
 from gridpost.services.directory_client.node_session import NodeSession
 from gridpost.services.directory_client.node_soap import NodeSoapClient, belongs_to
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
@@ -262,3 +262,8 @@ def issued(told: dict[str, Any]) -> dict[CertificateKind, Certificate]:
         )
         for kind, der in told["issued"].items()
     }
+
+
+def node_list(nodes: tuple[RemoteNode, ...]) -> bytes:
+    """The file by which a central administrator tells every node of the others."""
+    return "".join(" ".join((node.code, *node.urls)) + "\n" for node in nodes).encode()

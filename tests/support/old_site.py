@@ -21,14 +21,13 @@ from gridpost.assembly.clock import SystemClock
 from gridpost.core.journal import JournalRow
 from gridpost.core.message import Metadata
 from gridpost.core.node import RemoteNode
-from gridpost.core.node_list import write_node_list
 from gridpost.services.directory_client.node_soap import NodeSoapClient
 from gridpost.wire.mades11.services import ENDPOINT, NAMESPACE
 from gridpost.wire.soap.envelope import Envelope
 from support.directory_process import TestRoot
 from support.network import API_PASSWORD
 from support.old_endpoint import OldGridpost
-from support.old_network import OldEndpoint, TestNode
+from support.old_network import OldEndpoint, TestNode, node_list
 from support.soap import envelope
 
 TTL = 600.0
@@ -103,7 +102,7 @@ class OldSite:
         known = tuple(RemoteNode(n.code, (n.url,)) for n in self.nodes)
         for node in self.nodes:
             others = tuple(n for n in known if n.code != node.code)
-            await node.ask("import-nodes", file=write_node_list(others).decode())
+            await node.ask("import-nodes", file=node_list(others).decode())
         self.one, self.two = [
             await self.gridpost(
                 n, f"E{n + 1}", {"compress": ["ZIP*"], "minimum_versions": {"NEW*": 2}}

@@ -64,7 +64,7 @@ def test_the_demo_delivers_every_document_with_its_proof_and_shows_every_part(ho
     assert all(result["parts"]["capacity"]["broadcasts"].values())
     assert result["parts"]["bus"]["events"] == ["created", "canceled"]
     assert result["parts"]["node"]["opened"] == 2
-    for code, ready in (("NODE", "listening"), ("CMM", "active")):
+    for code, ready in (("NODE", "listening"), ("CMM", "active"), ("BUS", "serving")):
         text = (home / "log" / f"{code}.log").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
         (told,) = [line for line in lines if line["event"] == ready]

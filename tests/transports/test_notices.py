@@ -105,11 +105,9 @@ async def test_a_webhook_gets_json_with_a_signature_over_it(hook):
 
 
 async def test_a_webhook_that_does_not_want_it_raises(hook):
-    import httpx
-
     url, _, answers = hook
     answers[0] = 503
-    with pytest.raises(httpx.HTTPStatusError):
+    with pytest.raises(Refusal, match="answered 503"):
         await WebhookNotifier(url).tell("E1", NOTICES)
 
 

@@ -31,6 +31,9 @@ _MISSING = MappingProxyType(
         "capacity": "what was allocated between these two times is not in this ledger although it was "
         "confirmed: every border was halted when the service started; reconcile with the pipeline's "
         "tables or with the participants, adjust the offers, then resume",
+        "node": "messages that were uploaded between these two times are gone, and so are registrations, "
+        "revocations and changes: they have to be repeated; messages that were downloaded meanwhile are "
+        "given once more, and endpoints stop duplicates by message ID",
         "component-directory": "registrations, revocations and changes between these two times have to "
         "be repeated; components push their own entries again",
     }

@@ -47,7 +47,7 @@ from gridpost.services.broker.watching import queue_age, space
 from gridpost.services.directory_client.client import DirectoryClient
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.keys.files import FileKeyring
 from gridpost.stores.rabbitmq import RabbitQueueStore
 from gridpost.stores.sqlite.queues import QueueClientStore, SqliteQueueStore
@@ -256,6 +256,8 @@ async def running_broker(
             stack.push_async_callback(_ended, asyncio.create_task(watching))
         say_restored(configuration.home / "store", COMPONENT)
         running.console_port = await stack.enter_async_context(_console(running, file))
+        if running.frame is not None:
+            running.frame.alerts = watch.alerts
         log.info(
             "listening",
             port=port,
@@ -273,9 +275,11 @@ def _watching(parts: BrokerParts, broker: Broker) -> AbstractAsyncContextManager
     who = Watched(
         configuration.code,
         configuration.home,
-        parts.local.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        one_stream(
+            parts.local.identity.instance,
+            lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        ),
     )
     more = [
         observers.certificates(

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -24,7 +24,7 @@ from gridpost.assembly.bus_configuration import (
     read_bus_configuration,
 )
 from gridpost.assembly.bus_console import ServedBus, bus_console
-from gridpost.assembly.bus_operating import bus_watch
+from gridpost.assembly.bus_operating import AnyLedger, bus_watch
 from gridpost.assembly.bus_parts import (
     caller,
     forwarder,
@@ -50,10 +50,6 @@ from gridpost.stores.sqlite.bus import SqliteBusLedger
 from gridpost.transports.amqp091 import Amqp091Keeper
 from gridpost.transports.loopback import serve_loopback
 
-if TYPE_CHECKING:
-    from gridpost.stores.postgres.bus import PostgresBusLedger
-
-AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 log = structlog.get_logger(__name__)
 
 
@@ -157,12 +153,10 @@ async def running_bus(
             web_services(configuration, service, door, security)
         )
         say_restored(store, COMPONENT)
-        shown = None
-        if isinstance(ledger, SqliteBusLedger):
-            served = ServedBus(configuration, service, ledger, watch)
-            shown = await stack.enter_async_context(
-                bus_console(configuration, served, ledger, clock, file)
-            )
+        served = ServedBus(configuration, service, ledger, watch)
+        shown = await stack.enter_async_context(
+            bus_console(configuration, served, ledger, clock, file)
+        )
         log.info(
             "serving",
             operations_port=port,

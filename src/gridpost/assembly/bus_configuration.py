@@ -200,10 +200,6 @@ class BusConfiguration(WatchedConfiguration):
     def _consistent(self) -> BusConfiguration:
         if (self.store == "postgres") != (self.postgres is not None):
             raise ValueError('store = "postgres" and the section postgres go together')
-        # In PostgreSQL its journal has a stream for each thread of each process: nobody reads them as one.
-        for name in ("syslog", "console") if self.postgres is not None else ():
-            if getattr(self, name) is not None:
-                raise ValueError(f'{name} of a bus needs store = "sqlite"')
         if self.console is not None and self.console.certificate is None:
             raise ValueError("console needs certificate and key")
         names = [s.name for s in self.subscribers] + [s.name for s in self.sources]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,14 @@ from gridpost.assembly.bus_configuration import (
     BusConfiguration,
     read_bus_configuration,
 )
-from gridpost.assembly.bus_operating import BusWatch
-from gridpost.assembly.console import FileCredentials, console_port, settings_of, whose
-from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.bus_operating import AnyLedger, BusWatch
+from gridpost.assembly.console import FileCredentials, reloaded_console, whose
 from gridpost.console.bus import PLACES, BusConsole
 from gridpost.console.frame import Frame
 from gridpost.core.bus import Instance
 from gridpost.core.journal import EnvelopeRow, Recorded
 from gridpost.core.ports import Clock
 from gridpost.services.bus.service import BusService
-from gridpost.stores.sqlite.bus import SqliteBusLedger
 
 
 class ServedBus:
@@ -32,7 +29,7 @@ class ServedBus:
         self,
         configuration: BusConfiguration,
         service: BusService,
-        ledger: SqliteBusLedger,
+        ledger: AnyLedger,
         watch: BusWatch,
     ) -> None:
         self._configuration = configuration
@@ -63,8 +60,7 @@ class ServedBus:
         )
 
     def alerts(self) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = self._watch.health().get("alerts", ())
-        return found
+        return self._watch.alerts()
 
     def interface(self) -> Sequence[Mapping[str, str]]:
         return self._service.interface()
@@ -86,7 +82,7 @@ def _without_secrets(place: str) -> str:
 async def bus_console(
     configuration: BusConfiguration,
     served: ServedBus,
-    ledger: SqliteBusLedger,
+    ledger: AnyLedger,
     clock: Clock,
     file: Path | None,
 ) -> AsyncIterator[int | None]:
@@ -96,19 +92,14 @@ async def bus_console(
         yield None
         return
     frame = Frame(whose(configuration.code, COMPONENT), section.settings(), clock, ledger, PLACES)
+    frame.alerts = served.alerts
     own = FileCredentials(section.certificate, section.key)
-
-    async def reload(changed: Path) -> None:
-        frame.reconfigure(settings_of(read_bus_configuration(changed).console))
-
-    async with console_port(section, BusConsole(frame, served).app(), own) as port:
-        if file is None:
-            yield port
-            return
-        watching = asyncio.create_task(watch_file(file, lambda: reload(file)))
-        try:
-            yield port
-        finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+    async with reloaded_console(
+        section,
+        frame,
+        BusConsole(frame, served).app(),
+        own,
+        file,
+        lambda changed: read_bus_configuration(changed).console,
+    ) as port:
+        yield port

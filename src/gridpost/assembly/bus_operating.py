@@ -6,33 +6,24 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridpost.assembly.bus_configuration import BusConfiguration
-from gridpost.assembly.directory_configuration import read_certificates
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.core.amqp091 import RabbitConnection
-from gridpost.core.journal import Recorded
 from gridpost.core.ports import Clock
-from gridpost.core.refusal import Refusal
 from gridpost.services.bus import watching as conditions
 from gridpost.services.bus.service import BusService
-from gridpost.services.operations import observers
-from gridpost.services.operations.journal_follow import ReadJournal, RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.sqlite.bus import SqliteBusLedger
-from gridpost.wire.x509.read import load
 
 if TYPE_CHECKING:
     from gridpost.stores.postgres.bus import PostgresBusLedger
 
-log = structlog.get_logger(__name__)
-
+AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 _TURN = "watching.lock"
 
 
@@ -42,6 +33,9 @@ class BusWatch:
     def __init__(self, dead: conditions.DeadLetters) -> None:
         self.dead = dead
         self.watching: Watching | None = None
+
+    def alerts(self) -> list[dict[str, str]]:
+        return [] if self.watching is None else self.watching.alerts()
 
     def health(self) -> dict[str, Any]:
         if self.watching is None:
@@ -53,31 +47,33 @@ class BusWatch:
 async def bus_watch(
     configuration: BusConfiguration,
     clock: Clock,
-    ledger: SqliteBusLedger | PostgresBusLedger,
+    ledger: AnyLedger,
     service: BusService,
     connection: Callable[[], RabbitConnection | None],
 ) -> AsyncIterator[BusWatch]:
-    """Processes of one home share the memory of what was told: two would tell everything twice."""
+    """Processes of one bus share the memory of what was told: two would tell everything twice."""
     rules = configuration.alerts.rules.thresholds()
     home = configuration.home
     await asyncio.to_thread(home.mkdir, mode=0o700, parents=True, exist_ok=True)
-    instance = ledger.identity.instance
-    who = Watched(configuration.code, home, instance, clock, _journal_of(ledger))
+    who = _watched(configuration, clock, ledger)
     dead = conditions.DeadLetters(service, connection)
-    more = [
-        conditions.broker(service),
-        dead.observe,
-        observers.ending(clock, lambda: _ends(configuration), rules.certificate_expiry),
-    ]
+    more = [conditions.broker(service), dead.observe]
     watch = BusWatch(dead)
 
-    async def run() -> None:
-        async with (
-            _turn(home / _TURN, configuration.alerts.cycle.total_seconds()),
-            watching(who, configuration, RecentTrouble(rules.window), more) as found,
-        ):
+    async def duty() -> None:
+        async with watching(who, configuration, RecentTrouble(rules.window), more) as found:
             watch.watching = found
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                watch.watching = None
+
+    async def run() -> None:
+        if isinstance(ledger, SqliteBusLedger):
+            async with _turn(home / _TURN, configuration.alerts.cycle.total_seconds()):
+                await duty()
+        else:
+            await _leased(ledger, duty)
 
     task = asyncio.create_task(run())
     try:
@@ -87,6 +83,27 @@ async def bus_watch(
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await dead.close()
+
+
+def _watched(configuration: BusConfiguration, clock: Clock, ledger: AnyLedger) -> Watched:
+    code, home = configuration.code, configuration.home
+    if isinstance(ledger, SqliteBusLedger):
+        streams = one_stream(
+            ledger.identity.instance,
+            lambda after, limit: ledger.read(lambda unit: unit.journal.listed(after, limit)),
+        )
+        return Watched(code, home, clock, streams)
+    return Watched(code, home, clock, ledger.streams, shared_cursors(configuration.postgres))
+
+
+async def _leased(ledger: PostgresBusLedger, duty: Callable[[], Awaitable[None]]) -> None:
+    """Processes on several machines have no file in common, but the database."""
+    from gridpost.stores.postgres.leases import Leases
+    from gridpost.stores.postgres.processes import process_name
+
+    leases = Leases(ledger.settings, process_name())
+    leases.add("watching", lambda _: duty())
+    await leases.run()
 
 
 @asynccontextmanager
@@ -103,33 +120,3 @@ async def _turn(file: Path, seconds: float) -> AsyncIterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _journal_of(ledger: SqliteBusLedger | PostgresBusLedger) -> ReadJournal:
-    async def listed(after: int, limit: int) -> Sequence[Recorded]:
-        if isinstance(ledger, SqliteBusLedger):
-            return await ledger.read(lambda unit: unit.journal.listed(after, limit))
-        # In PostgreSQL every thread of every process has a stream of the journal.
-        return ()
-
-    return listed
-
-
-def _ends(configuration: BusConfiguration) -> Iterator[tuple[str, datetime]]:
-    """Read each time: a renewed certificate counts at once."""
-    web = configuration.web
-    for name, file in (
-        ("rabbitmq", configuration.rabbitmq.certificate),
-        ("web", None if web is None else web.certificate),
-        ("web.security", None if web is None else web.security.certificate),
-    ):
-        if file is None:
-            continue
-        try:
-            found = [load(der).not_valid_after_utc for der in read_certificates(file)]
-        except Refusal as refusal:
-            # Half-way through a renewal; whoever uses it says what is wrong with it.
-            log.info("a certificate cannot be read", file=str(file), reason=refusal.message)
-            continue
-        if found:
-            yield name, min(found)

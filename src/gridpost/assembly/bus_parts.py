@@ -40,7 +40,7 @@ from gridpost.transports.https import Limits, serve
 from gridpost.transports.https.tls import ClientCertificate, ServerTls
 from gridpost.transports.loopback import serve_loopback
 from gridpost.transports.mailboxes import FolderBox, FtpBox, Mailbox, SftpBox
-from gridpost.transports.web_post import WebPost
+from gridpost.transports.web_post import WebPost, web_context
 from gridpost.wire.envelope import decode
 from gridpost.wire.envelope.transform import Treatment, Xslt
 from gridpost.wire.envelope.typed import TypedService
@@ -52,9 +52,9 @@ TableBox = Callable[[str], Mailbox]
 def web_post(configuration: BusConfiguration) -> WebPost:
     section = configuration.calling
     return WebPost(
-        roots=str(section.roots or ""),
-        certificate=str(section.certificate or ""),
-        key=str(section.key or ""),
+        web_context(
+            str(section.roots or ""), str(section.certificate or ""), str(section.key or "")
+        ),
         seconds=section.timeout.total_seconds(),
         max_answer=configuration.limits.message_bytes,
     )

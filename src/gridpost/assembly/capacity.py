@@ -134,6 +134,8 @@ async def running_capacity(
         )
         running = RunningCapacity(port, service, ledger, administration, keeper, api, frame, lost)
         running.api_port = await stack.enter_async_context(api_port(configuration, api))
+        if frame is not None:
+            frame.alerts = watched.alerts
         running.console_port = await stack.enter_async_context(
             console(configuration, frame, administration, service)
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,7 +23,7 @@ from gridpost.assembly.capacity_configuration import (
     RabbitmqSection,
 )
 from gridpost.assembly.console import FileCredentials, console_port, whose
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.console.capacity import PLACES, CapacityConsole
 from gridpost.console.frame import Frame
 from gridpost.core.capacity import Status
@@ -37,7 +36,7 @@ from gridpost.services.capacity.administration import Administration
 from gridpost.services.capacity.api import AdministrationApi
 from gridpost.services.capacity.service import CapacityService
 from gridpost.services.operations import observers
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.sqlite.snapshot import restored
 from gridpost.transports.https import ClientCertificate, ServerTls, serve
 from gridpost.transports.loopback import serve_loopback
@@ -151,39 +150,36 @@ def watch(
     who = Watched(
         configuration.code,
         configuration.home,
-        ledger.identity.instance,
         clock,
-        lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
+        one_stream(
+            ledger.identity.instance,
+            lambda after, limit: ledger.read(lambda reader: reader.journal.listed(after, limit)),
+        ),
+        shared_cursors(configuration.postgres),
     )
     more = [
         conditions.broker(service),
         conditions.shortfall(service),
-        observers.ending(clock, _ends(configuration.rabbitmq), rules.certificate_expiry),
+        observers.ending(
+            clock, lambda: _package_end(configuration.rabbitmq), rules.certificate_expiry
+        ),
     ]
     return watching(who, configuration, RecentTrouble(rules.window), more)
 
 
-def _ends(section: RabbitmqSection) -> Callable[[], Sequence[tuple[str, datetime]]]:
+def _package_end(section: RabbitmqSection) -> Sequence[tuple[str, datetime]]:
     """Read each time: a renewed package counts at once."""
-
-    def look() -> Sequence[tuple[str, datetime]]:
-        try:
-            certificate = _certificate(section)
-        except (OSError, ValueError):
-            # Half-way through a renewal; the connection itself says what is wrong with it.
-            return ()
-        return () if certificate is None else ((section.user, certificate.not_valid_after_utc),)
-
-    return look
-
-
-def _certificate(section: RabbitmqSection) -> x509.Certificate | None:
     if section.package is None:
-        file = section.certificate
-        return None if file is None else x509.load_pem_x509_certificate(file.read_bytes())
+        return ()
     secret = "" if section.passphrase is None else section.passphrase.get_secret_value()
-    package = pkcs12.load_pkcs12(section.package.read_bytes(), secret.encode() or None)
-    return None if package.cert is None else package.cert.certificate
+    try:
+        package = pkcs12.load_pkcs12(section.package.read_bytes(), secret.encode() or None)
+    except (OSError, ValueError):
+        # Half-way through a renewal; the connection itself says what is wrong with it.
+        return ()
+    if package.cert is None:
+        return ()
+    return (("rabbitmq", package.cert.certificate.not_valid_after_utc),)
 
 
 async def halt_after_restore(

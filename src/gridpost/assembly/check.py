@@ -25,23 +25,25 @@ from gridpost.assembly.directory_configuration import (
     is_loopback,
     read_directory_configuration,
 )
-from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.endpoint_configuration import COMPONENT as ENDPOINT
 from gridpost.assembly.endpoint_configuration import (
     EndpointConfiguration,
     read_endpoint_configuration,
 )
 from gridpost.assembly.node_configuration import COMPONENT as NODE
-from gridpost.assembly.node_configuration import read_node_configuration
+from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
 from gridpost.assembly.seal_configuration import seal_doubts
-from gridpost.assembly.surroundings import doubts, never_used
+from gridpost.assembly.surroundings import doubts, never_used, own_certificates, own_doubts
+from gridpost.core.certificate import CertificateKind, of_kind
 from gridpost.core.channels import Receiving, meet
 from gridpost.core.own_entry import change
 from gridpost.core.refusal import Refusal, Rule
 
 BUS = "bus"
 CAPACITY = "capacity"
-_Component = BrokerConfiguration | DirectoryConfiguration | EndpointConfiguration
+_Component = (
+    BrokerConfiguration | DirectoryConfiguration | EndpointConfiguration | NodeConfiguration
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +62,22 @@ def check(file: Path) -> Checked:
     return checker(file)
 
 
-def _around(configuration: _Component) -> list[str]:
-    return doubts(configuration, configuration.home, configuration.roots, SystemClock().now())
+def _around(configuration: _Component, keys: Path | None = None) -> list[str]:
+    now = SystemClock().now()
+    return [
+        *doubts(configuration, configuration.home, configuration.roots, now),
+        *own_doubts(own_certificates(keys or configuration.home / "keys"), now),
+    ]
 
 
 def _node(file: Path) -> Checked:
     configuration = read_node_configuration(file)
     configuration.trusted_roots()
     warnings = list(_addresses([*configuration.server.urls]))
-    warnings += doubts(configuration, configuration.home, configuration.roots, SystemClock().now())
+    warnings += _around(configuration)
     warnings += _console(configuration.console)
-    if not DirectoryKeys(configuration).authorities:
+    made = own_certificates(configuration.home / "keys")
+    if not of_kind(made, CertificateKind.INTEGRATED_CA):
         warnings.append("there is no INTEGRATED CA yet: run 'gridpost node init'")
     return Checked(NODE, configuration.code, warnings)
 
@@ -155,9 +162,11 @@ def _endpoint(file: Path) -> Checked:
     change(None, configuration.entry())
     urls = [] if configuration.direct is None else list(configuration.direct.urls)
     warnings = [*_addresses(urls), *_unused(configuration)]
-    warnings += never_used(configuration.paths_of(), SystemClock().now())
+    warnings += never_used(
+        configuration.paths_of(), SystemClock().now(), configuration.strict_patterns
+    )
     warnings += seal_doubts(configuration.seals)
-    warnings += _around(configuration)
+    warnings += _around(configuration, configuration.keys_folder())
     if configuration.folders is not None:
         warnings += folder_doubts(configuration.folders)
     if configuration.direct is not None and configuration.direct.port not in (0, 5671):

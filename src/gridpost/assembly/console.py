@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -11,6 +12,8 @@ from starlette.types import ASGIApp
 from gridpost import __version__
 from gridpost.assembly.console_configuration import ConsoleSection
 from gridpost.assembly.directory_configuration import read_certificates
+from gridpost.assembly.file_watch import watch_file
+from gridpost.console.frame import Frame
 from gridpost.console.settings import ConsoleSettings, Whose
 from gridpost.core.https import TlsCredentials
 from gridpost.core.refusal import Refusal, Rule
@@ -46,6 +49,33 @@ async def console_port(
     limits = Limits(max_connections=200, max_body=max_document + _FORM)
     async with serve(app, section.host, section.port, tls, limits) as server:
         yield server.port
+
+
+@asynccontextmanager
+async def reloaded_console(
+    section: ConsoleSection,
+    frame: Frame,
+    app: ASGIApp,
+    own: Callable[[], TlsCredentials],
+    file: Path | None,
+    read: Callable[[Path], ConsoleSection | None],
+) -> AsyncIterator[int]:
+    """`read` gives the section of a changed file, of a component that takes nothing else over."""
+
+    async def reload(changed: Path) -> None:
+        frame.reconfigure(settings_of(read(changed)))
+
+    async with console_port(section, app, own) as port:
+        if file is None:
+            yield port
+            return
+        watching = asyncio.create_task(watch_file(file, lambda: reload(file)))
+        try:
+            yield port
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
 
 
 class FileCredentials:

@@ -29,7 +29,7 @@ from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.installation import packer
 from gridpost.assembly.settings_file import SettingsFile
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.console.directory import PLACES, DirectoryConsole
 from gridpost.console.frame import Frame
 from gridpost.core.directory_ports import RegistryStore
@@ -51,7 +51,7 @@ from gridpost.services.component_directory.synchroniser import Synchroniser
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.services.component_directory.watching import books
 from gridpost.services.operations.administrators import Administrators
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.stores.sqlite import SqliteStore
@@ -294,6 +294,8 @@ async def running_directory(
         }
         administration_port = await stack.enter_async_context(_administration(parts))
         shown_port = await stack.enter_async_context(_console(parts, store, file))
+        if parts.frame is not None:
+            parts.frame.alerts = watch.alerts
         for work in (
             parts.synchroniser.run(),
             parts.upkeep.run(),
@@ -328,9 +330,12 @@ def _watching(parts: Assembly, store: RegistryStore) -> AbstractAsyncContextMana
     who = Watched(
         configuration.code,
         configuration.home,
-        store.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        one_stream(
+            store.identity.instance,
+            lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        ),
+        shared_cursors(configuration.postgres),
     )
     more = [books(parts.upkeep, clock, rules.certificate_expiry, rules.no_synchronisation)]
     return watching(who, configuration, RecentTrouble(rules.window), more)

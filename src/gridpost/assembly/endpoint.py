@@ -36,7 +36,7 @@ from gridpost.assembly.endpoint_ports import (
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.operations_token import admitting, nobody, write_token
-from gridpost.assembly.watching import Watched, Watching, watching
+from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.core.component import ComponentType
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.ports import Clock
@@ -47,7 +47,7 @@ from gridpost.services.endpoint.service import Duty, EndpointService
 from gridpost.services.endpoint.watching import home_node, waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.keys.off_loop import key_pool
 from gridpost.stores.keys.with_token import TokenCabinet
 from gridpost.stores.sqlite import SqliteStore
@@ -208,6 +208,8 @@ async def running_endpoint(
         frame, shown_port = await stack.enter_async_context(
             serve_console(configuration, core, client, parts.store, parts.keys.certificates, file)
         )
+        if frame is not None:
+            frame.alerts = watch.alerts
         stack.callback(core.events.close)
         if file is not None:
 
@@ -275,9 +277,12 @@ def _watching(parts: EndpointParts, core: EndpointCore) -> AbstractAsyncContextM
     who = Watched(
         configuration.code,
         configuration.home,
-        store.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        one_stream(
+            store.identity.instance,
+            lambda after, limit: store.read(lambda work: work.journal.listed(after, limit)),
+        ),
+        shared_cursors(configuration.postgres),
     )
     more = [
         observers.certificates(clock, core.upkeep.ending, rules.certificate_expiry),

@@ -19,7 +19,11 @@ from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
-from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
+from gridpost.assembly.node_configuration import (
+    COMPONENT,
+    NodeConfiguration,
+    read_node_configuration,
+)
 from gridpost.assembly.node_console import ServedNode, node_console
 from gridpost.assembly.node_keys import KeyUpkeep
 from gridpost.assembly.node_watching import node_watching
@@ -140,7 +144,9 @@ async def running_node(
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
-                    telling_more(administration.health, configuration.home / "store", watch.health),
+                    telling_more(
+                        administration.health, configuration.home / "store", watch.health, COMPONENT
+                    ),
                     registry,
                     measure,
                     administration.views(),
@@ -159,6 +165,7 @@ async def running_node(
                 configuration.code,
                 credentials,
                 file,
+                watch.alerts,
             )
         )
         for work in (synchroniser.run(), upkeep.run(), key_upkeep.run()):
@@ -179,7 +186,7 @@ async def running_node(
 
             watching = asyncio.create_task(watch_file(watched, reload))
             stack.push_async_callback(_ended, watching)
-        say_restored(configuration.home / "store")
+        say_restored(configuration.home / "store", COMPONENT)
         log.info(
             "listening",
             port=server.port,

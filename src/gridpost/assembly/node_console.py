@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from gridpost.assembly.console import console_port, settings_of, whose
+from gridpost.assembly.console import reloaded_console, whose
 from gridpost.assembly.console_configuration import ConsoleSection
-from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.node_configuration import read_node_configuration
 from gridpost.console.frame import Frame
 from gridpost.console.node import PLACES, NodeConsole
@@ -63,24 +62,20 @@ async def node_console(
     code: str,
     credentials: Callable[[], TlsCredentials],
     file: Path | None,
+    alerts: Callable[[], Sequence[Mapping[str, Any]]],
 ) -> AsyncIterator[int | None]:
     """Serves until the block ends; None where the configuration has no [console]."""
     if section is None:
         yield None
         return
     frame = Frame(whose(code, "node"), section.settings(), clock, store, PLACES)
-
-    async def reload(changed: Path) -> None:
-        frame.reconfigure(settings_of(read_node_configuration(changed).console))
-
-    async with console_port(section, NodeConsole(frame, served).app(), credentials) as port:
-        if file is None:
-            yield port
-            return
-        watching = asyncio.create_task(watch_file(file, lambda: reload(file)))
-        try:
-            yield port
-        finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+    frame.alerts = alerts
+    async with reloaded_console(
+        section,
+        frame,
+        NodeConsole(frame, served).app(),
+        credentials,
+        file,
+        lambda changed: read_node_configuration(changed).console,
+    ) as port:
+        yield port

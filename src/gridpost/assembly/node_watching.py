@@ -14,7 +14,7 @@ from gridpost.services.node import watching as conditions
 from gridpost.services.node.directory import NodeDirectory
 from gridpost.services.node.synchroniser import NodeSynchroniser
 from gridpost.services.node.upkeep import NodeUpkeep
-from gridpost.services.operations.journal_follow import RecentTrouble
+from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
 from gridpost.stores.sqlite.node_store import SqliteNodeStore
 from gridpost.wire.x509 import read_certificate
 
@@ -39,9 +39,11 @@ def node_watching(
     who = Watched(
         configuration.code,
         configuration.home,
-        store.identity.instance,
         clock,
-        lambda after, limit: store.read(lambda unit: unit.journal.listed(after, limit)),
+        one_stream(
+            store.identity.instance,
+            lambda after, limit: store.read(lambda unit: unit.journal.listed(after, limit)),
+        ),
     )
     more = [
         conditions.certificates(directory, authorities, clock, rules.certificate_expiry),

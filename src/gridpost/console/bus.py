@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,8 +48,6 @@ class Served(Protocol):
         """Newest first."""
         ...
 
-    def alerts(self) -> Sequence[Mapping[str, Any]]: ...
-
     def interface(self) -> Sequence[Mapping[str, str]]: ...
 
     def subscribers(self) -> Sequence[Mapping[str, str]]: ...
@@ -80,7 +78,6 @@ class BusConsole:
             waiting=await served.waiting(),
             dead=await served.dead_letters(),
             instances=await served.instances(),
-            alerts=served.alerts(),
         )
 
     async def _envelopes(self, request: Request, visitor: Visitor) -> Response:

@@ -71,6 +71,8 @@ class Frame:
         digest = hashlib.sha256(f"{whose.kind} {whose.code}".encode()).hexdigest()[:12]
         self.cookie = f"__Host-gridpost-{digest}"
         self.settings = settings
+        self.alerts: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        """What the component has found wrong with itself: the first thing that its overview shows."""
         self.door = Door(self.cookie, clock, self.audit, settings, self.render, self._note)
 
     def reconfigure(self, settings: ConsoleSettings) -> None:
@@ -141,6 +143,7 @@ class Frame:
             visitor=visitor,
             notice=notice,
             path=path,
+            open_alerts=self.alerts() if visitor is not None and path == "/" else (),
             places=[p for p in self._shown() if visitor is not None and visitor.role.may(p.role)],
             now=self.clock.now(),
             sso=self.door.single_sign_on,

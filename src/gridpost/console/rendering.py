@@ -53,6 +53,7 @@ def environment(known: dict[str, Asset], now: Callable[[], datetime]) -> Environ
         age=lambda at: age(at, now()),
         lasting=lasting,
         count=count,
+        sentence=sentence,
         chart=_chart,
     )
     made.globals["asset"] = lambda name: f"/static/{name}?v={known[name].version}"
@@ -102,6 +103,11 @@ def age(at: datetime | None, now: datetime) -> str:
 
 def count(number: int) -> str:
     return f"{number:,}".replace(",", "\u202f")
+
+
+def sentence(text: str) -> str:
+    """Unlike Jinja's `capitalize` it leaves codes and message-types as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def _chart(value: Any) -> str:

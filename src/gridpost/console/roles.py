@@ -96,8 +96,8 @@ class LockOut:
             if found and found.count >= allowed and now - found.last < self.lasting:
                 raise Refusal(
                     Rule.ACCESS_DENIED,
-                    "too many wrong attempts: try again later",
-                    f"locked until {found.last + self.lasting:%Y-%m-%d %H:%M:%S} UTC",
+                    "too many wrong attempts: locked until "
+                    f"{found.last + self.lasting:%Y-%m-%d %H:%M:%S} UTC",
                 )
 
     def failed(self, now: datetime, name: str, address: str) -> bool:

@@ -2,7 +2,7 @@
 
 An alert is a condition with a subject: `certificate_expiry` of one certificate. It is told once when
 it begins, again after `repeat` while it lasts, and once when it is over. In quiet hours only critical
-alerts are told; what began meanwhile and still lasts is told when the quiet hours end.
+alerts are told; what began meanwhile and still lasts, or was over, is told when the quiet hours end.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class AlertBook:
     """The alerts that are open, by key."""
 
     open: Mapping[str, OpenAlert] = field(default_factory=dict)
+    over: Mapping[str, OpenAlert] = field(default_factory=dict)
+    """Those whose end nobody has been told of yet."""
 
 
 def decide(
@@ -111,19 +113,25 @@ def decide(
     now = {condition.key: condition for condition in conditions}
     after: dict[str, OpenAlert] = {}
     notices: list[Notice] = []
+    known = {**book.over, **book.open}
+    over: dict[str, OpenAlert] = {}
     for key, condition in now.items():
-        before = book.open.get(key)
+        before = known.get(key)
         alert = OpenAlert(condition, at) if before is None else replace(before, condition=condition)
         phase = _due(before, condition, at, policy)
         if phase is not None and not policy.silent(condition, at):
             notices.append(Notice(phase, condition, alert.since, at))
             alert = replace(alert, told_at=at)
         after[key] = alert
-    for key, gone in book.open.items():
+    for key, gone in known.items():
         # Nobody was told that it began, so nobody needs to hear that it ended.
-        if key not in now and gone.told_at is not None:
+        if key in now or gone.told_at is None:
+            continue
+        if policy.silent(gone.condition, at):
+            over[key] = gone
+        else:
             notices.append(Notice(Phase.CLEARED, gone.condition, gone.since, at))
-    return AlertBook(after), notices
+    return AlertBook(after, over), notices
 
 
 def _due(

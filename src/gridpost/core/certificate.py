@@ -56,12 +56,15 @@ def select(
 def expiring(
     certificates: Iterable[Certificate], at: datetime, warning: timedelta
 ) -> list[Certificate]:
-    """503 cl. 10: certificates without a later one of their kind that end within `warning`."""
+    """503 cl. 10: certificates without a later one of their kind that end within `warning`.
+
+    Those that have expired are among them: until there is a later one they are what is in use.
+    """
     known = list(certificates)
     return [
         c
         for c in known
-        if at <= c.not_after <= at + warning
+        if c.not_after <= at + warning
         and not any(o.kind is c.kind and o.not_after > c.not_after for o in known)
     ]
 

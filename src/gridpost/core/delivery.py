@@ -297,16 +297,6 @@ def _build() -> Mapping[tuple[State, Event], Transition]:
 
 SENDER_STATES = frozenset({State.SENDING, *STATUS})
 RECIPIENT_STATES = frozenset(State) - SENDER_STATES
-FIRST_EVENTS = frozenset(
-    {
-        Event.VERIFY,
-        Event.ACCEPT,
-        Event.ACCEPT_TRACING,
-        Event.VERIFIED,
-        Event.VERIFIED_TRACING,
-        Event.HOLD_BACK,
-    }
-)
 RECIPIENT_EVENTS = frozenset(
     {
         Event.VERIFIED,

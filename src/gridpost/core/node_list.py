@@ -39,10 +39,6 @@ def parse_node_list(data: bytes, own_code: str) -> tuple[RemoteNode, ...]:
     return tuple(nodes.values())
 
 
-def write_node_list(nodes: tuple[RemoteNode, ...]) -> bytes:
-    return "".join(" ".join((node.code, *node.urls)) + "\n" for node in nodes).encode()
-
-
 def _check_url(number: int, url: str) -> None:
     try:
         parts = urlsplit(url)

@@ -258,7 +258,10 @@ class Journal(Protocol):
         ...
 
     def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
-        """Rows of one of LISTED_KINDS, newest first; the next page is `before` the last one's number."""
+        """Rows of one of LISTED_KINDS, newest first; the next page is `before` the last one's number.
+
+        The numbers are for turning pages: with several streams they are not those of `read`.
+        """
         ...
 
     def exported(self) -> int:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from gridpost.assembly.network import Placed
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.demo.part import Done, blaming, process_of
+from gridpost.demo.part import Done, blaming, console_of, process_of
 from gridpost.demo.processes import ComponentProcess
 from gridpost.demo.rabbit import DemoRabbit
 from gridpost.envelope import EventMessage, Payload, ResponseMessage, Result, Sender, content
@@ -65,7 +65,8 @@ class BusPart:
             CONFIGURATION.format(
                 code=self._placed.code, context=CONTEXT, rabbit=self._rabbit, host=HOST,
                 certificate=certificate, key=key, operations=self._placed.ports["operations"],
-            ),
+            )
+            + console_of(self._placed, self._rabbit.server_certificate),
             encoding="utf-8",
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ class Further:
         port = kept_ports(folder / "ports.json", ("server",), free)["server"]
         self._rabbit = DemoRabbit(folder, port)
         capacity = place(home, "capacity", CAPACITY, ("operations", "console"), free)
-        bus = place(home, "bus", BUS, ("operations",), free)
+        bus = place(home, "bus", BUS, ("operations", "console"), free)
         self._market = (
             CapacityPart(home, capacity, self._rabbit),
             BusPart(home, bus, self._rabbit),

@@ -25,7 +25,8 @@ class AlertFile:
             return AlertBook()
 
     def save(self, book: AlertBook) -> None:
-        data = {key: _form(alert) for key, alert in book.open.items()}
+        # What is over and not told is found to be over once more after a restart.
+        data = {key: _form(alert) for key, alert in {**book.over, **book.open}.items()}
         owner_only.write(self._path, json.dumps(data).encode())
 
 

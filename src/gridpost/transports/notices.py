@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
 
-import httpx
-
 from gridpost.core.alerts import Notice, Phase
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.web_post import WebPost, web_context
 
 _SECONDS = 20.0
 _SHOWN = 50
@@ -88,7 +88,7 @@ class WebhookNotifier:
     def __init__(self, url: str, secret: str = "", ca: Path | None = None) -> None:
         self._url = url
         self._secret = secret.encode()
-        self._verify = ssl.create_default_context(cafile=ca)
+        self._context = web_context(str(ca or ""))
 
     async def tell(self, component: str, notices: Sequence[Notice]) -> None:
         body = json.dumps(
@@ -112,7 +112,10 @@ class WebhookNotifier:
         if self._secret:
             digest = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
             headers["x-gridpost-signature"] = f"sha256={digest}"
-        async with httpx.AsyncClient(
-            verify=self._verify, timeout=_SECONDS, trust_env=False
-        ) as client:
-            (await client.post(self._url, content=body, headers=headers)).raise_for_status()
+        post = WebPost(self._context, seconds=_SECONDS)
+        try:
+            status, _, _ = await post(self._url, body, headers)
+        finally:
+            await post.close()
+        if status >= 300:
+            raise Refusal(Rule.WEB_REFUSED, f"{self._url} answered {status}")

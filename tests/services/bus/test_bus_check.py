@@ -79,10 +79,3 @@ def test_a_port_that_is_used_twice_is_a_mistake(tmp_path: Path) -> None:
     twice = GOOD.replace("[web]\nport = 0", "[web]\nport = 18491")
     with pytest.raises(Refusal, match=r"web\.port and operations\.port are both 18491"):
         checked(tmp_path, twice.replace("[operations]\nport = 0", "[operations]\nport = 18491"))
-
-
-def test_syslog_and_a_journal_of_many_streams_do_not_go_together(tmp_path: Path) -> None:
-    text = 'store = "postgres"\n' + GOOD + '[postgres]\ndsn = "host=localhost"\n'
-    text += '[syslog]\naddress = "udp://localhost:514"\n'
-    with pytest.raises(Refusal, match="syslog of a bus"):
-        checked(tmp_path, text)

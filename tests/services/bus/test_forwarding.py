@@ -31,7 +31,7 @@ from gridpost.services.bus.calling import SoapCaller
 from gridpost.services.bus.sources import Source, SourceReader
 from gridpost.services.bus.tables import TableBox
 from gridpost.transports.mailboxes import FolderBox
-from gridpost.transports.web_post import WebPost
+from gridpost.transports.web_post import WebPost, web_context
 from support import bus_handlers
 from support.bus_site import CONTEXT
 from support.bus_web import NOTE, WebBus, WebService, web_bus, web_service
@@ -348,7 +348,7 @@ async def test_a_caller_tells_replies_from_faults_from_silence(partner: WebServi
 
     sender = Sender("EMS", CONTEXT)
     request = encode(sender.request("get", "Notes"))
-    post = WebPost(seconds=5)
+    post = WebPost(web_context(), seconds=5)
     caller = SoapCaller(post)
     replies = (complete(), failed(Error("2.15")), in_series(Reply(Result.PARTIAL), last=None))
     try:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gridpost.assembly import file_watch
@@ -86,6 +87,11 @@ async def test_a_backup_of_a_running_node_brings_back_what_was_saved(tmp_path: P
     await asyncio.to_thread((one.home / "data").rename, tmp_path / "lost")
     await asyncio.to_thread(restore, archive, one.file, now, _quiet)
     async with one.run() as running:
+        url = f"http://127.0.0.1:{running.operations_port}/health"
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            told = (await client.get(url)).json()["restored"]
+        assert told["taken_at"] == now.isoformat()
+        assert "uploaded between these two times" in told["missing"]
         assert set(running.directory.components) == {"N1", "E1", "E2"}
         found = await _all(receiver, running)
         assert found == {m.message_id: body for m, body in (small, large)}

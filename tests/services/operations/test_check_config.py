@@ -5,14 +5,26 @@ from __future__ import annotations
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
+from gridpost.assembly.broker_configuration import BrokerConfiguration
+from gridpost.assembly.bus_configuration import BusConfiguration
+from gridpost.assembly.capacity_configuration import CapacityConfiguration
 from gridpost.assembly.check import check
 from gridpost.assembly.clock import SystemClock
+from gridpost.assembly.directory_configuration import DirectoryConfiguration
+from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.network import NetworkPlan, Party, ports_from, write_network
+from gridpost.assembly.node_configuration import NodeConfiguration
 from gridpost.assembly.root_ca import ROOT_FILE, create_root
+from gridpost.assembly.surroundings import own_certificates, own_doubts
 from gridpost.core.refusal import Refusal
+from gridpost.stores.keys import owner_only
+from gridpost.stores.keys.files import write_record
+from support.pki import shared_pki
 
 
 @pytest.fixture
@@ -122,3 +134,81 @@ def test_a_node_is_looked_at_like_every_other_component(file, tmp_path):
     )
     with pytest.raises(Refusal, match="are both"):
         check(node)
+
+
+def test_a_port_for_all_addresses_leaves_none_for_one_of_them(file):
+    text = file.read_text()
+    api = int(text.split("[api]")[1].split("port = ")[1].split()[0])
+    change(file, "[operations]\n", '[direct]\nurls = ["amqps://e1.example"]\n[operations]\n')
+    change(file, "[direct]\n", f"[direct]\nport = {api}\n")
+    with pytest.raises(Refusal, match=f"both {api}"):
+        check(file)
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ('[alerts.webhook]\nurl = "https://x.example"\nca = "no.pem"\n', "alerts.webhook.ca"),
+        ('[[checks]]\nname = "a"\nicap = "icaps://x.example/s"\nca = "no.pem"\n', "checks.0.ca"),
+    ],
+)
+def test_a_file_that_is_named_and_not_there_is_a_mistake(file, more, place):
+    file.write_text(file.read_text() + more)
+    with pytest.raises(Refusal, match=rf"{place}: .*no.pem is not there"):
+        check(file)
+
+
+def test_a_message_path_that_no_message_can_match_is_doubted(file):
+    change(
+        file,
+        "[[paths]]\n",
+        '[[paths]]\nmessage_type = "A-99"\npath = "INDIRECT:BROKER"\n'
+        '[[paths]]\nmessage_type = "A98"\nsenders = []\npath = "INDIRECT:BROKER"\n[[paths]]\n',
+    )
+    never = [w for w in check(file).warnings if "ever" in w]
+    assert len(never) == 1
+    assert "A98" in never[0]
+    file.write_text("strict_patterns = true\n" + file.read_text())
+    never = [w for w in check(file).warnings if "ever" in w]
+    assert any("A-99" in w and "can never match" in w for w in never)
+
+
+def test_own_certificates_that_have_expired_are_doubted(tmp_path):
+    signing = shared_pki().component("E1").signing
+    assert own_certificates(tmp_path / "keys") == []
+    owner_only.make_directory(tmp_path / "keys")
+    write_record(tmp_path / "keys" / "one.json", signing)
+    found = own_certificates(tmp_path / "keys")
+    assert own_doubts(found, signing.not_after - timedelta(days=30)) == []
+    (warning,) = own_doubts(found, signing.not_after + timedelta(days=1))
+    assert f"SIGNING certificate {signing.certificate_id} expired at" in warning
+
+
+def test_no_section_of_any_component_takes_a_key_that_it_does_not_know():
+    seen = set()
+
+    def walk(model):
+        if model in seen:
+            return
+        seen.add(model)
+        assert model.model_config.get("extra") == "forbid", model
+        for field in model.model_fields.values():
+            for inner in models(field.annotation):
+                walk(inner)
+
+    def models(kind):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield kind
+        for inner in get_args(kind):
+            yield from models(inner)
+
+    for top in (
+        BrokerConfiguration,
+        BusConfiguration,
+        CapacityConfiguration,
+        DirectoryConfiguration,
+        EndpointConfiguration,
+        NodeConfiguration,
+    ):
+        walk(top)
+    assert len(seen) > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gridpost.assembly.backup import back_up, restore
 from gridpost.assembly.bus import RunningBus, running_bus
@@ -45,6 +47,15 @@ async def alerts_until(bus: RunningBus, *kinds: str) -> dict[str, dict[str, Any]
             if found is not None and {alert["kind"] for alert in found} == set(kinds):
                 return {alert["kind"]: alert for alert in found}
             await asyncio.sleep(0.02)
+
+
+async def watcher(*buses: RunningBus) -> RunningBus:
+    """Which of them it is, is chance."""
+    async with asyncio.timeout(60):
+        while True:
+            for bus in buses:
+                if "alerts" in await health(bus):
+                    return bus
 
 
 async def test_dead_letters_are_an_alert_until_somebody_has_taken_them(
@@ -100,8 +111,14 @@ async def test_one_of_several_processes_tells_and_another_goes_on_when_it_is_gon
             await alerts_until(second)
 
 
-async def test_a_refused_envelope_reaches_the_siem(rabbitmq: Rabbit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_refused_envelopes_reach_the_siem_and_are_counted(
+    rabbitmq: Rabbit, tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     lines = bytearray()
+    options: dict[str, Any] = {"store": store}
+    if store == "postgres":
+        options["postgres"] = request.getfixturevalue("postgres").section(tmp_path)
 
     async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -111,18 +128,30 @@ async def test_a_refused_envelope_reaches_the_siem(rabbitmq: Rabbit, tmp_path: P
     server = await asyncio.start_server(heard, "127.0.0.1", 0)
     address = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     values = configuration(
-        rabbitmq, rabbitmq.virtual_host(), tmp_path / "bus", syslog={"address": address}
+        rabbitmq,
+        rabbitmq.virtual_host(),
+        tmp_path / "bus",
+        syslog={"address": address},
+        alerts=FAST | {"rules": {"refused_connections": 5}},
+        **options,
     )
     try:
-        async with running_bus(values):
+        async with running_bus(values) as one, running_bus(values) as two:
             # A request of another context, in a queue of this one: a security event.
             foreign = Sender("EMS", "PRODUCTION").request("get", "MeterReadings")
             connection = await rabbitmq.client(virtual_host=values.rabbitmq.virtual_host).connect()
             channel = await connection.channel()
             queue = f"{CONTEXT}.REQUESTS.MeterReadings.get"
-            await channel.publish(encode(foreign), Properties(), routing_key=queue)
-            await eventually(lambda: b" security [gridpost@32473" in lines)
-            assert b"ENVELOPE_CONTEXT" in lines
+            for _ in range(6):
+                await channel.publish(encode(foreign), Properties(), routing_key=queue)
+            told = (
+                await alerts_until(await watcher(one, two), "dead_letters", "refused_connections")
+            )["refused_connections"]
+            assert "was refused" in told["text"]
+            await eventually(lambda: lines.count(b" security [gridpost@32473") >= 6)
+            # Each once, whichever of the processes refused it.
+            assert len(set(re.findall(rb'id="[^"]+"', lines))) == lines.count(b" security [") == 6
+            assert lines.count(b"ENVELOPE_CONTEXT") == 6
             await connection.close()
     finally:
         server.close()

@@ -320,3 +320,42 @@ async def test_without_the_database_nothing_is_settled(
         await until_status(peer, sent, "RECEIVED")
         message_id = await second.send("E2", "AWAY", b"x", key="away")
         await until_status(first, message_id, "DELIVERED", seconds=60)
+
+
+@pytest.mark.req("503-10-e", component="endpoint")
+async def test_direct_transfers_go_on_under_the_second_url_when_one_process_is_gone(
+    tmp_path_factory: pytest.TempPathFactory, own_postgres_server: PostgresServer
+) -> None:
+    folder = tmp_path_factory.mktemp("direct")
+    database = own_postgres_server.create_database().section(folder)
+    first, second = free_port(), free_port()
+    async with network(folder) as net:
+        await net.endpoint(
+            "E1",
+            "DIRECT",
+            more='store = "postgres"\n',
+            last=f'[direct]\nhost = "127.0.0.1"\nport = {first}\n'
+            f'urls = ["amqps://127.0.0.1:{first}", "amqps://127.0.0.1:{second}"]\n'
+            '[postgres]\nschema = "e1"\n'
+            + "".join(f'{name} = "{value}"\n' for name, value in database.items())
+            + '[keys]\nplace = "store"\npassphrase = "known to both processes"\n',
+        )
+        _second(net)
+        file = net.components[SECOND].file
+        file.write_text(file.read_text().replace(f"port = {first}\n", f"port = {second}\n"))
+        await net.endpoint("E2", "DIRECT", direct=True)
+        await net.start(FIRST, SECOND, "E2")
+        await net.known("E2", "E1")
+        await net.known(SECOND, "E2")
+        async with net.api("E2") as api:
+            one = await api.send("E1", TYPE, b"to the primary")
+            assert await until_status(api, one, "DELIVERED") == "DELIVERED"
+            await net.components[FIRST].kill()
+            two = await api.send("E1", TYPE, b"to the secondary")
+            assert await until_status(api, two, "DELIVERED") == "DELIVERED"
+        async with net.api(SECOND) as api:
+            for content in (b"to the primary", b"to the secondary"):
+                found = await api.receive(TYPE)
+                assert found is not None
+                assert found.content == content
+                await api.confirm(found.message.message_id)

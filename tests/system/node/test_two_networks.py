@@ -20,7 +20,6 @@ import pytest_asyncio
 
 from gridpost.client import AsyncEndpoint
 from gridpost.core.node import RemoteNode
-from gridpost.core.node_list import write_node_list
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.proof_file import decode
 from gridpost.wire.seal.proof import verify_proof
@@ -29,7 +28,7 @@ from support.directory_process import TestRoot
 from support.network import Network, network, until_status
 from support.node_process import NodeProcess
 from support.old_endpoint import old_section, write_papers
-from support.old_network import OldEndpoint
+from support.old_network import OldEndpoint, node_list
 from support.old_site import fetch
 from support.soak import Soak
 
@@ -90,7 +89,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
             known = [RemoteNode(n.code, (n.url,)) for n in nodes.values()]
             for node in nodes.values():
                 others = tuple(n for n in known if n.code != node.code)
-                file = write_node_list(others).decode()
+                file = node_list(others).decode()
                 await asyncio.to_thread(node.tell, "import-nodes", file=file)
             await net.broker("B1")
             await net.start("B1")

@@ -1,4 +1,4 @@
-"""How connections end: revocation, expiry, orderly stop, and what operators see meanwhile."""
+"""How connections end: expiry, orderly stop, and what operators see meanwhile."""
 
 from __future__ import annotations
 
@@ -19,20 +19,6 @@ from support.waiting import eventually
 TAKEN = OutcomeKind.ACCEPTED
 
 
-async def test_a_revoked_component_loses_all_its_connections_and_only_it(setup: Any) -> None:
-    first, second = await setup.connect("E1"), await setup.connect("E1")
-    other = await setup.connect("E2")
-    refusal = Refusal(Rule.PEER_UNKNOWN, "E1 was revoked")
-    assert setup.server.close_identity("E1", refusal) == 2
-    for connection in (first, second):
-        condition, description = await connection.lost
-        assert condition == "amqp:unauthorized-access"
-        assert refusal.id in description
-    assert not other.closed
-    assert setup.server.identities() == ["E2"]
-    assert setup.server.close_identity("E1", refusal) == 0
-
-
 async def test_a_connection_ends_when_its_certificate_expires(setup: Any, clock: Any) -> None:
     setup.broker.until = datetime.now(UTC) + timedelta(hours=1)
     connection = await setup.connect("E1")
@@ -51,7 +37,8 @@ async def test_a_peer_that_does_not_answer_close_is_cut(setup: Any) -> None:
     await peer.greet()
     await peer.say(open_())
     await eventually(lambda: setup.server.connections())
-    setup.server.close_identity("E1", Refusal(Rule.PEER_UNKNOWN, "gone"))
+    (connection,) = setup.server._connections
+    connection.close(Refusal(Rule.PEER_UNKNOWN, "gone"))
     await eventually(lambda: not setup.server.connections(), 3)
     await peer.close()
 

@@ -1,4 +1,4 @@
-"""What a component-directory looks after by itself: certificates that end soon, figures, old journal rows.
+"""What a component-directory looks after by itself: certificates to renew, figures, old journal rows.
 
 503 cl. 10: the administrator is warned before a certificate expires; the warning stands in the
 log, in the metrics and in the health report until the certificate has been renewed.
@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 import structlog
 
 from gridpost.core.certificate import Certificate, CertificateKind, expiring
+from gridpost.core.component import Component
 from gridpost.core.directory_ports import RegistryStore
 from gridpost.core.ports import Clock
 from gridpost.core.registration import RegistrationStatus
+from gridpost.core.registry_office import published
 from gridpost.services.component_directory.metrics import DirectoryMetrics
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.synchroniser import PeerState, Synchroniser
@@ -85,8 +87,9 @@ class Upkeep:
         await self._renew_own()
         health = await self.health()
         for found in health.expiring:
+            over = found.not_after < self._clock.now()
             log.warning(
-                "certificate expires soon",
+                "certificate has expired" if over else "certificate expires soon",
                 component=found.component,
                 kind=found.kind,
                 certificate_id=found.certificate_id,
@@ -106,7 +109,7 @@ class Upkeep:
         found = [
             Expiring(component.code, c.kind, c.certificate_id, c.not_after)
             for component in own
-            for c in self._ending(component.certificates)
+            for c in self._ending(self._in_use(component))
         ]
         roots = [read_certificate(r, CertificateKind.INTEGRATED_CA) for r in self._roots()]
         found += [
@@ -117,3 +120,8 @@ class Upkeep:
 
     def _ending(self, certificates: Sequence[Certificate]) -> list[Certificate]:
         return expiring(certificates, self._clock.now(), self._publication.settings.expiry_warning)
+
+    def _in_use(self, component: Component) -> Sequence[Certificate]:
+        """Whoever has not renewed for so long that nobody is told its certificate has gone."""
+        grace = self._publication.settings.published_after_expiry
+        return published(component, self._clock.now(), grace).certificates

@@ -9,23 +9,24 @@ from gridpost.core.alerts import AlertKind, Condition
 from gridpost.core.ports import Clock
 from gridpost.services.component_directory.upkeep import Upkeep
 from gridpost.services.operations.alerting import Observer
+from gridpost.services.operations.observers import expiry
 
 
-def books(upkeep: Upkeep, clock: Clock, expiry: timedelta, silence: timedelta) -> Observer:
+def books(upkeep: Upkeep, clock: Clock, warning: timedelta, silence: timedelta) -> Observer:
     started = clock.now()
 
     async def observe() -> Sequence[Condition]:
         now = clock.now()
         health = await upkeep.health()
         found = [
-            Condition(
-                AlertKind.CERTIFICATE_EXPIRY,
+            expiry(
                 f"{e.component} {e.kind} {e.certificate_id}",
-                f"the {e.kind} certificate {e.certificate_id} of {e.component} ends at "
-                f"{e.not_after:%Y-%m-%d %H:%M} UTC: it has to be renewed",
+                f"the {e.kind} certificate {e.certificate_id} of {e.component}",
+                e.not_after,
+                now,
             )
             for e in health.expiring
-            if e.not_after - now <= expiry
+            if e.not_after - now <= warning
         ]
         for peer in health.peers:
             last = peer.succeeded_at or started

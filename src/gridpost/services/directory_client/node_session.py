@@ -116,9 +116,6 @@ class NodeSession:
         """Cl. 4.2.2: after each token of the home node, ask to be accepted."""
         await self._auth()
 
-    def forget_token(self) -> None:
-        self._token = None
-
     async def _auth(self) -> str:
         async with self._asking:
             if self._token is None or self._token[1] - _AHEAD <= self._now():

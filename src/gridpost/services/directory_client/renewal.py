@@ -39,7 +39,8 @@ class Renewal:
         return [
             c
             for c in expiring(own, now, self._context.settings.anticipation)
-            if c.not_after - now <= (c.not_after - c.not_before) / 2
+            # With one that has expired no directory lets us in.
+            if timedelta(0) <= c.not_after - now <= (c.not_after - c.not_before) / 2
         ]
 
     async def run(self) -> None:

@@ -71,14 +71,6 @@ class Evidence:
         self._roots = roots
         self._archive = Archive(context)
 
-    async def of_sent(self, message_id: str) -> ProofSet:
-        """Everything that is known of a sent message; `missing()` says what is not."""
-        return (await self._proof(Side.SENT, message_id))[0]
-
-    async def of_received(self, message_id: str) -> ProofSet:
-        """503 cl. 4.5.4: what a recipient can prove is who issued the message."""
-        return (await self._proof(Side.RECEIVED, message_id))[0]
-
     async def export(self, side: Side, message_id: str) -> ProofFile:
         """With everything that a verifier without this directory needs."""
         proof, parties = await self._proof(side, message_id)

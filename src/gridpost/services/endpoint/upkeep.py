@@ -63,8 +63,9 @@ class Upkeep:
 
     async def tidy_once(self) -> None:
         for certificate in self.ending():
+            over = certificate.not_after < self._context.clock.now()
             log.warning(
-                "certificate expires soon",
+                "certificate has expired" if over else "certificate expires soon",
                 kind=certificate.kind,
                 certificate_id=certificate.certificate_id,
                 not_after=certificate.not_after.isoformat(),
@@ -84,7 +85,7 @@ class Upkeep:
             pass
 
     def ending(self) -> list[Certificate]:
-        """Of our own certificates, those that end soon and have no successor."""
+        """Of our own certificates, those that end soon or have ended and have no successor."""
         now, warning = self._context.clock.now(), self.settings.expiry_warning
         return [
             certificate

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from gridpost.core.alerts import AlertKind, Condition, Severity
+from gridpost.core.alerts import AlertKind, Condition
 from gridpost.core.certificate import Certificate, expiring
 from gridpost.core.node_ports import NodeStore
 from gridpost.core.ports import Clock
 from gridpost.services.node.directory import NodeDirectory
 from gridpost.services.node.synchroniser import NodeSynchroniser
 from gridpost.services.operations.alerting import Observer
-
-_URGENT = timedelta(days=3)
+from gridpost.services.operations.observers import expiry
 
 
 def certificates(
@@ -32,23 +31,17 @@ def certificates(
             for c in directory.own()
         }
         return [
-            _ending(owner, certificate, now)
+            expiry(
+                f"{owner} {certificate.kind} {certificate.certificate_id}",
+                f"the {certificate.kind} certificate {certificate.certificate_id} of {owner}",
+                certificate.not_after,
+                now,
+            )
             for owner, theirs in (*held.items(), *authorities().items())
             for certificate in expiring(theirs, now, limit)
         ]
 
     return observe
-
-
-def _ending(owner: str, certificate: Certificate, now: datetime) -> Condition:
-    urgent = certificate.not_after - now <= _URGENT
-    return Condition(
-        AlertKind.CERTIFICATE_EXPIRY,
-        f"{owner} {certificate.kind} {certificate.certificate_id}",
-        f"the {certificate.kind} certificate {certificate.certificate_id} of {owner} ends at "
-        f"{certificate.not_after:%Y-%m-%d %H:%M} UTC: it has to be renewed",
-        Severity.CRITICAL if urgent else Severity.WARNING,
-    )
 
 
 def silence(synchroniser: NodeSynchroniser, clock: Clock, limit: timedelta) -> Observer:

@@ -66,6 +66,7 @@ class Alerting:
         self._memory = memory
         self._policy = policy
         self._cycle = cycle
+        self._seen: dict[int, Sequence[Condition]] = {}
         self.book = AlertBook()
 
     async def run(self) -> None:
@@ -77,12 +78,13 @@ class Alerting:
 
     async def look(self) -> list[Notice]:
         conditions: list[Condition] = []
-        for observer in self._observers:
+        for number, observer in enumerate(self._observers):
             try:
-                conditions += await observer()
+                self._seen[number] = await observer()
             except Exception:
-                # One that cannot look must not hide what the others see.
+                # One that cannot look hides nothing, and what it saw last is not over.
                 log.exception("an observer failed")
+            conditions += self._seen.get(number, ())
         self.book, notices = decide(self.book, conditions, self._clock.now(), self._policy)
         if notices:
             await asyncio.to_thread(self._memory.save, self.book)

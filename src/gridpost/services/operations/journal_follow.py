@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -30,21 +30,34 @@ ReadJournal = Callable[[int, int], Awaitable[Sequence[Recorded]]]
 """Rows after a sequence number, at most so many."""
 
 
+Streams = Callable[[], Awaitable[Mapping[str, ReadJournal]]]
+"""The streams of a journal by their instance: one, or one for each process that ever wrote."""
+Take = Callable[[Sequence[Recorded]], Awaitable[None]]
+
+
+def one_stream(instance: str, read: ReadJournal) -> Streams:
+    async def streams() -> Mapping[str, ReadJournal]:
+        return {instance: read}
+
+    return streams
+
+
 class JournalFollower:
-    """Hands every row to `take`, in order, at least once."""
+    """Hands every row of every stream to whoever takes it, in the order of its stream, at least once."""
 
     def __init__(
         self,
-        read: ReadJournal,
-        cursor: Cursor,
-        take: Callable[[Sequence[Recorded]], Awaitable[None]],
+        streams: Streams,
+        cursor: Callable[[str], Cursor],
+        take: Callable[[str], Take],
         look: timedelta = timedelta(seconds=1),
     ) -> None:
-        self._read = read
+        """`cursor` and `take` are of one instance."""
+        self._streams = streams
         self._cursor = cursor
         self._take = take
         self._look = look
-        self._at: int | None = None
+        self._followed: dict[str, _Followed] = {}
 
     async def run(self) -> None:
         """Until cancelled. What fails is tried again; nothing is skipped."""
@@ -58,10 +71,25 @@ class JournalFollower:
                 await asyncio.sleep(self._look.total_seconds())
 
     async def round(self) -> bool:
-        """Passes one batch on; is there more?"""
+        """Passes one batch of each stream on; is there more?"""
+        more = False
+        for instance, read in (await self._streams()).items():
+            if instance not in self._followed:
+                self._followed[instance] = _Followed(self._cursor(instance), self._take(instance))
+            more |= await self._followed[instance].round(read)
+        return more
+
+
+class _Followed:
+    def __init__(self, cursor: Cursor, take: Take) -> None:
+        self._cursor = cursor
+        self._take = take
+        self._at: int | None = None
+
+    async def round(self, read: ReadJournal) -> bool:
         if self._at is None:
             self._at = await asyncio.to_thread(self._cursor.load) or 0
-        rows = await self._read(self._at, BATCH)
+        rows = await read(self._at, BATCH)
         if not rows:
             return False
         await self._take(rows)

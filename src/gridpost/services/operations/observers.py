@@ -40,12 +40,11 @@ def certificates(
     async def observe() -> Sequence[Condition]:
         now = clock.now()
         return [
-            Condition(
-                AlertKind.CERTIFICATE_EXPIRY,
+            expiry(
                 f"{c.kind} {c.certificate_id}",
-                f"the {c.kind} certificate {c.certificate_id} ends at {c.not_after:%Y-%m-%d %H:%M} UTC: "
-                "renew it",
-                _urgency(c.not_after - now),
+                f"the {c.kind} certificate {c.certificate_id}",
+                c.not_after,
+                now,
             )
             for c in found()
             if c.not_after - now <= limit
@@ -62,12 +61,7 @@ def ending(
     async def observe() -> Sequence[Condition]:
         now = clock.now()
         return [
-            Condition(
-                AlertKind.CERTIFICATE_EXPIRY,
-                name,
-                f"the certificate of {name} ends at {end:%Y-%m-%d %H:%M} UTC: renew it",
-                _urgency(end - now),
-            )
+            expiry(name, f"the certificate of {name}", end, now)
             for name, end in await asyncio.to_thread(lambda: list(ends()))
             if end - now <= limit
         ]
@@ -75,8 +69,16 @@ def ending(
     return observe
 
 
-def _urgency(left: timedelta) -> Severity:
-    return Severity.CRITICAL if left <= timedelta(days=_CRITICAL_DAYS) else Severity.WARNING
+def expiry(subject: str, which: str, end: datetime, now: datetime) -> Condition:
+    """Lasts after the end too: whoever uses the certificate is refused by others from then on."""
+    said = "has expired at" if end < now else "ends at"
+    urgent = end - now <= timedelta(days=_CRITICAL_DAYS)
+    return Condition(
+        AlertKind.CERTIFICATE_EXPIRY,
+        subject,
+        f"{which} {said} {end:%Y-%m-%d %H:%M} UTC: renew it",
+        Severity.CRITICAL if urgent else Severity.WARNING,
+    )
 
 
 def synchronisation(

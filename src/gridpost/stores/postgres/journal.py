@@ -7,13 +7,13 @@ each has a stream of its own; a stream of a process that is gone is taken over b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString
 from uuid import uuid4
 
-from gridpost.core.journal import LISTED_KINDS, JournalRow, Recorded
+from gridpost.core.journal import LISTED_KINDS, EnvelopeRow, JournalRow, Recorded
 from gridpost.stores import journal_rows
 from gridpost.stores.postgres.session import Connection
 from gridpost.stores.values import to_microseconds
@@ -42,11 +42,20 @@ _LISTED = """
     SELECT sequence, at, kind, schema_version, payload FROM journal
     WHERE stream = %s AND sequence > %s AND kind = ANY(%s) ORDER BY sequence LIMIT %s
 """
+# Streams have no common numbers: their time puts their rows in an order, and within one moment the
+# number in the stream.
 _LATEST = """
-    SELECT sequence, at, kind, schema_version, payload FROM journal
-    WHERE stream = %s AND kind = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s
+    SELECT place, at, kind, schema_version, payload FROM journal_stream, LATERAL (
+        SELECT at * 2048 + sequence %% 2048 AS place, at, kind, schema_version, payload
+        FROM journal
+        WHERE stream = number AND kind = %(kind)s
+        AND at * 2048 + sequence %% 2048 < %(before)s
+        ORDER BY sequence DESC LIMIT %(limit)s
+    ) AS newest
+    ORDER BY place DESC LIMIT %(limit)s
 """
 _BEYOND = 2**63 - 1
+_PAGED = LISTED_KINDS | {EnvelopeRow.KIND}
 _STATE = "SELECT exported, last FROM journal_stream WHERE number = %s"
 _MARK_EXPORTED = "UPDATE journal_stream SET exported = greatest(exported, %s) WHERE number = %s"
 _STREAMS = "SELECT number, instance FROM journal_stream ORDER BY number"
@@ -121,13 +130,15 @@ class PostgresJournal:
         return self._recorded(_LISTED, (self._stream, after, sorted(LISTED_KINDS), limit))
 
     def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
-        """Of the stream of this process, because only its numbers have an order."""
-        if kind not in LISTED_KINDS:
+        """Of all streams: whoever looks wants to see what any process did."""
+        if kind not in _PAGED:
             raise KeyError(kind)
         bound = _BEYOND if before is None else before
-        return self._recorded(_LATEST, (self._stream, kind, bound, limit))
+        return self._recorded(_LATEST, {"kind": kind, "before": bound, "limit": limit})
 
-    def _recorded(self, query: LiteralString, values: Sequence[object]) -> Sequence[Recorded]:
+    def _recorded(
+        self, query: LiteralString, values: Sequence[object] | Mapping[str, object]
+    ) -> Sequence[Recorded]:
         rows = self._connection.execute(query, values).fetchall()
         return [
             Recorded(sequence, journal_rows.read(journal_rows.Stored._make(columns)))

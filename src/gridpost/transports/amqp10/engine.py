@@ -94,11 +94,6 @@ def text(octets: Any) -> str | None:
     return value
 
 
-def tag_of(delivery: Any) -> bytes:
-    tag = lib.pn_delivery_tag(delivery)
-    return bytes(ffi.buffer(tag.start, tag.size))
-
-
 def set_condition(condition: Any, name: str, description: str) -> None:
     lib.pn_condition_set_name(condition, name.encode())
     lib.pn_condition_set_description(condition, description.encode())

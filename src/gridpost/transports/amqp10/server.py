@@ -156,16 +156,6 @@ class AmqpServer:
             if connection.opened_at
         ]
 
-    def identities(self) -> list[str]:
-        return list(self._of_identity)
-
-    def close_identity(self, identity: str, refusal: Refusal) -> int:
-        """503 cl. 8.6: a component that was revoked does not stay connected. How many it had."""
-        connections = list(self._of_identity.get(identity, ()))
-        for connection in connections:
-            connection.close(refusal)
-        return len(connections)
-
     async def drain(self, seconds: float) -> bool:
         """Take nothing new, wait for decisions that are under way, then close; False: some were cut."""
         self.stopping = True

@@ -21,7 +21,7 @@ class JudgingBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, judge: Callable[[ssl.SSLObject | None], None]) -> None:
         self._judge = judge
         self._inner = httpcore.AnyIOBackend()
-        self._opened: list[httpcore.AsyncNetworkStream] = []
+        self._opened: set[httpcore.AsyncNetworkStream] = set()
 
     async def connect_tcp(
         self,
@@ -32,15 +32,15 @@ class JudgingBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
-        self._opened.append(stream)
-        return _JudgingStream(stream, self._judge)
+        self._opened.add(stream)
+        return _JudgingStream(stream, self._judge, lambda: self._opened.discard(stream))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """What was opened: httpcore forgets a stream whose handshake is given up in the middle."""
-        opened, self._opened = self._opened, []
+        """What nobody owns: httpcore forgets a stream when whoever waits for a proxy gives up."""
+        opened, self._opened = self._opened, set()
         for stream in opened:
             await stream.aclose()
 
@@ -50,9 +50,12 @@ class _JudgingStream(httpcore.AsyncNetworkStream):
         self,
         inner: httpcore.AsyncNetworkStream,
         judge: Callable[[ssl.SSLObject | None], None],
+        owned: Callable[[], None],
     ) -> None:
+        """`owned` tells that from now on httpcore closes it, or that it is closed."""
         self._inner = inner
         self._judge = judge
+        self._owned = owned
 
     async def start_tls(
         self,
@@ -60,7 +63,13 @@ class _JudgingStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        secured = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        try:
+            secured = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            # httpcore leaves it open when whoever waits for the handshake gives up.
+            await self.aclose()
+            raise
+        self._owned()
         try:
             self._judge(secured.get_extra_info("ssl_object"))
         except BaseException:
@@ -75,6 +84,7 @@ class _JudgingStream(httpcore.AsyncNetworkStream):
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
+        self._owned()
         await self._inner.aclose()
 
     def get_extra_info(self, info: str) -> object:

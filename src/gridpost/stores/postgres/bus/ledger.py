@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from gridpost.core.bus import Handled, Instance, Posted
-from gridpost.core.journal import Identity, JournalRow
+from gridpost.core.journal import Identity, JournalRow, Recorded
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.bus_unit import Cursor, SqlBusUnit
 from gridpost.stores.postgres.bus.schema import MIGRATIONS
 from gridpost.stores.postgres.faults import refusal_of, refusing
-from gridpost.stores.postgres.journal import PostgresJournal, Stream, claim
+from gridpost.stores.postgres.journal import PostgresJournal, Stream, claim, streams
 from gridpost.stores.postgres.migrations import migrate
 from gridpost.stores.postgres.session import Connection, Session, connect
 from gridpost.stores.postgres.settings import PostgresSettings
@@ -35,6 +36,8 @@ _LANES = 4
 _LOCK = """
     SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' request ' || %s, 0))
 """
+_NO_STREAM = Stream(0, "")
+ListedRows: TypeAlias = Callable[[int, int], Awaitable[Sequence[Recorded]]]
 _COMPONENT = "INSERT INTO meta VALUES ('component', %s) ON CONFLICT (name) DO NOTHING"
 
 
@@ -61,6 +64,10 @@ class PostgresBusUnit(SqlBusUnit):
         for key in sorted(keys):
             self._connection.execute(_LOCK, (f"{source}/{key}",))
         return super().handled(source, keys)
+
+    @property
+    def journal(self) -> PostgresJournal:
+        return self._journal
 
     def record(self, row: JournalRow) -> None:
         self._journal.append(row)
@@ -108,11 +115,13 @@ class PostgresBusLedger:
 
     def __init__(self, settings: PostgresSettings, component: str, identity: Identity) -> None:
         """Use `open`."""
-        self._settings = settings
+        self.settings = settings
         self.identity = identity
         self.abandoned = 0
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="gridpost-pg-bus-reader")
+        self._reading = Session(settings, read_only=True)
         for _ in range(_LANES):
             self._start()
 
@@ -156,7 +165,7 @@ class PostgresBusLedger:
     def _lane(self) -> None:
         stream: list[Stream] = []
         session = Session(
-            self._settings, prepare=lambda c: stream.__setitem__(slice(None), [claim(c)])
+            self.settings, prepare=lambda c: stream.__setitem__(slice(None), [claim(c)])
         )
         while (ticket := self._queue.get()) is not None:
             with ticket.lock:
@@ -203,7 +212,35 @@ class PostgresBusLedger:
     async def instances(self, since: datetime) -> Sequence[Instance]:
         return await self.run(lambda unit: unit.instances(since))
 
+    async def read(self, work: Callable[[PostgresBusUnit], T]) -> T:
+        """Beside whoever writes: what operators look at holds no request up."""
+        return await self._read(lambda connection: work(PostgresBusUnit(connection, _NO_STREAM)))
+
+    async def streams(self) -> Mapping[str, ListedRows]:
+        """People's actions and refusals in the streams that threads of any process have written."""
+        found = await self._read(streams)
+        return {stream.instance: partial(self._listed, stream) for stream in found}
+
+    async def _listed(self, stream: Stream, after: int, limit: int) -> Sequence[Recorded]:
+        return await self._read(lambda c: PostgresJournal(c, stream).listed(after, limit))
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        def reading() -> T:
+            with refusing():
+                try:
+                    connection, _ = self._reading.begin("BEGIN READ ONLY")
+                    result = work(connection)
+                    connection.execute("ROLLBACK")
+                except BaseException:
+                    self._reading.drop()
+                    raise
+            return result
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, reading)
+
     async def close(self) -> None:
+        await asyncio.to_thread(self._reader.shutdown)
+        self._reading.drop()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
