@@ -23,7 +23,6 @@ from gridpost.assembly.node_configuration import NodeConfiguration, read_node_co
 from gridpost.assembly.node_console import ServedNode, node_console
 from gridpost.assembly.node_keys import KeyUpkeep
 from gridpost.assembly.node_watching import node_watching
-from gridpost.assembly.spool import spooling
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import component_code
 from gridpost.core.node import NODE_MVERSION, LocalState
@@ -106,9 +105,7 @@ async def running_node(
         operations = NodeOperations(
             clock, directory, authentication, Messaging(store, clock, directory)
         )
-        api = NodeSoapApi(
-            operations, settings, store, clock, spooling(configuration.home / "incoming")
-        )
+        api = NodeSoapApi(operations, settings, store, clock)
         client = NodeSoapClient(
             HttpsClient(ClientTls(credentials), proxy=configuration.directory.proxy)
         )

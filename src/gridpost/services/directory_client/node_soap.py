@@ -61,7 +61,7 @@ def compose(
     if not contents and not attach:
         return f"{SOAP_12.content_type}; {action}", parts[0].encode()
     message = MtomMessage.of_many(SOAP_12, parts, contents)
-    return f"{message.content_type}; {action}", b"".join(message.pieces())
+    return f"{message.content_type}; {action}", message.whole()
 
 
 def read_answer(
