@@ -20,7 +20,7 @@ from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
-from gridpost.assembly.node_console import ServedNode, node_console
+from gridpost.assembly.node_console import NodeDesk, ServedNode, node_console
 from gridpost.assembly.node_keys import KeyUpkeep
 from gridpost.assembly.node_watching import node_watching
 from gridpost.assembly.operations_token import admitting, nobody, write_token
@@ -159,6 +159,7 @@ async def running_node(
             node_console(
                 configuration.console,
                 ServedNode(store, directory, synchroniser),
+                NodeDesk(directory, synchroniser, administration, lambda: keys.authorities),
                 store,
                 clock,
                 configuration.code,
