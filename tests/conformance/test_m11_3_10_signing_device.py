@@ -49,7 +49,6 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     access = make_token(folder)
     import pkcs11
 
-    pkcs11.lib(access.module).reinitialize()
     yield Device(access, folder)
     monkeypatch.undo()
     pkcs11.lib(access.module).reinitialize()
@@ -94,7 +93,8 @@ async def test_a_message_waits_in_verifying_for_the_device_and_goes_on_by_itself
                 (row,) = await message_rows(one, sent)
                 assert row.signature
                 states = [step.state.value for step in await one.trace(sent)]
-                assert states[:2] == ["VERIFYING", "ACCEPTED"]
+                accepted = states.index("ACCEPTED")
+                assert set(states[:accepted]) == {"VERIFYING"}
             assert two.running is not None
             received = await two.entry(sent, Side.RECEIVED)
             assert received.metadata.processors_named(SIGNATURE) == (processor,)

@@ -124,7 +124,7 @@ class NodeOperations:
         )
 
     def _read_messages(self, found: list[etree._Element], envelope: Envelope) -> list[Uploaded]:
-        messages = []
+        messages: list[Uploaded] = []
         for item in found:
             holder = item.find("content")
             spooled = None if holder is None else envelope.document(holder)
