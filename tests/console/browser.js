@@ -191,6 +191,52 @@ const parts = {
       await visit.sees("it never counts again");
       check((await visit.page.getByRole("link", { name: "Revoke the signing certificate…" }).count()) === 0, "it cannot be revoked twice");
     });
+    await flow("node registers", async () => {
+      await visit.open("/components");
+      await visit.page.getByRole("link", { name: "Register an endpoint…" }).click();
+      for (const [label, text] of [["Code", "OLD-2"], ["Organization", "Newcomer Grid"], ["Contact person", "Nora"], ["E-mail", "nora@newcomer.example"], ["Phone", "+1"]]) {
+        await visit.page.getByLabel(label, { exact: true }).fill(text);
+      }
+      for (const kind of ["Authentication", "Signing", "Encryption"]) {
+        await visit.page.getByLabel(`${kind} (PEM)`).fill(told.papers[kind.toLowerCase()]);
+      }
+      await visit.press("Register");
+      await visit.sees("OLD-2 is in the directory already");
+      await visit.looked("node-register");
+      await visit.page.getByLabel("Code", { exact: true }).fill("OLD-3");
+      await visit.press("Register");
+      await visit.sees("OLD-3 is registered");
+      await visit.sees("Newcomer Grid");
+    });
+    await flow("node renews", async () => {
+      await visit.page.getByRole("link", { name: "Renew its certificates…" }).click();
+      await visit.press("Renew");
+      await visit.sees("give a key or a certificate for at least one kind");
+      await visit.page.getByLabel("Signing (PEM)").fill("no key at all");
+      await visit.press("Renew");
+      await visit.sees("the text for signing is neither an RSA public key nor a certificate");
+      await visit.looked("node-renew");
+      await visit.page.getByLabel("Signing (PEM)").fill(told.papers.renewed);
+      await visit.press("Renew");
+      await visit.sees("OLD-3 has new certificates");
+      check((await visit.page.getByRole("link", { name: "Revoke the signing certificate…" }).count()) === 2, "the old one stays beside the new one");
+    });
+    await flow("node imports", async () => {
+      await visit.open("/nodes");
+      await visit.page.getByRole("link", { name: "Import a node list…" }).click();
+      await visit.page.getByLabel("Or its content").fill("N2 no-url");
+      await visit.press("Import");
+      await visit.page.getByRole("alert").waitFor();
+      await visit.looked("node-import");
+      await visit.page.getByLabel("Node-list file").setInputFiles({ name: "nodes.txt", mimeType: "text/plain", buffer: Buffer.from(told.papers.nodes) });
+      await visit.press("Import");
+      await visit.sees("The list is taken over: 2 nodes.");
+      await visit.page.getByRole("row", { name: /^N3/ }).waitFor();
+      await visit.page.getByRole("link", { name: "Import a node list…" }).click();
+      await visit.page.getByLabel("Or its content").fill(told.papers.nodes.split("\n")[0] + "\n");
+      await visit.press("Import");
+      await visit.sees("The list is taken over: 1 nodes.");
+    });
     await flow("node peers", async () => {
       await visit.open("/nodes");
       await visit.press("Synchronise now");

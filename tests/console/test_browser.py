@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 
 import pytest
 import pytest_asyncio
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from console.conftest import ROOT, Site, drive
+from gridpost.transports.free_port import free_port
 from gridpost.wire.proof_file import decode as decode_proof
 from gridpost.wire.seal.proof import verify_proof
+from gridpost.wire.x509 import from_pem
+from support.pki import rsa_key
 
 # The network takes its time on a busy machine, and the first test waits for everything.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(1200)]
 
 BROKER = ("sign in", "broker queues", "broker connections", "broker restriction", "broker settings")
 NODE = (
-    "node overview",
-    "node components",
-    "node revokes",
-    "node peers",
-    "node messages",
-    "lock-out",
-)
+    "node overview", "node components", "node revokes", "node registers", "node renews",
+    "node imports", "node peers", "node messages", "lock-out",
+)  # fmt: skip
 REST = (
     "broker refusals",
     "broker restriction lifted",
@@ -55,11 +56,25 @@ REST = (
 )
 
 
+def papers() -> dict[str, str]:
+    """What an endpoint's administrator hands in, and two node lists."""
+    keys = {
+        kind: rsa_key(f"console {kind}")
+        for kind in ("authentication", "signing", "encryption", "renewed")
+    }
+    form = PublicFormat.SubjectPublicKeyInfo
+    found = {
+        k: key.public_key().public_bytes(Encoding.PEM, form).decode() for k, key in keys.items()
+    }
+    away = [f"{code} https://127.0.0.1:{free_port()}" for code in ("N2", "N3")]
+    return found | {"nodes": "\n".join(away) + "\n"}
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def flows(site: Site) -> dict[str, str]:
     """Everything once, in an order in which one flow prepares the next."""
     # E2 is down: its queue fills. The restriction then keeps it out when it comes back.
-    done = await drive(site, "broker") | await drive(site, "node")
+    done = await drive(site, "broker") | await drive(site, "node", papers=papers())
     await site.components["E2"].start()
     async with site.signed_in("B1", "vera") as client, asyncio.timeout(60):
         while "Peer not allowed" not in (await client.get("/refusals")).text:
@@ -118,6 +133,35 @@ async def test_a_certificate_revoked_at_a_node_is_published_and_journalled(
         page = (await client.get("/components/OLD-2")).text
         assert "Revoke" not in page
         assert (await client.get("/components/OLD-2/revoke")).status_code == 403
+
+
+async def test_what_an_administrator_does_at_a_node_is_published_and_journalled(
+    flows: dict[str, str], site: Site
+) -> None:
+    async with site.signed_in("N1", "ada") as client:
+        text = (await client.get("/audit")).text
+        chain = from_pem((await client.get("/components/OLD-3/certificates.pem")).content)
+    for action in ("register", "renew", "import"):
+        assert action in text
+    kinds = ["AUTHENTICATION", "SIGNING", "ENCRYPTION", "SIGNING"]
+    node = site.components["N1"].running
+    held = [k.certificate for k in node.directory.components["OLD-3"].certificates]
+    assert sorted(c.kind.value for c in held) == sorted(kinds)
+    assert set(chain) == {c.der for c in (*held, site.old_node.keys.authorities[0])}
+    for person in ("vera", "oskar"):
+        async with site.signed_in("N1", person) as client:
+            token = re.search(r'name="csrf" value="([^"]+)"', (await client.get("/")).text)
+            assert token is not None
+            assert "Register an endpoint" not in (await client.get("/components")).text
+            for path in ("/register", "/components/OLD-2/renew", "/nodes/import"):
+                assert (await client.get(path)).status_code == 403
+                origin = {"origin": site.url("N1")}
+                answer = await client.post(path, data={"csrf": token[1]}, headers=origin)
+                assert answer.status_code == 403
+    async with site.signed_in("N1", "ada") as client:
+        for path in ("/register", "/components/OLD-2/renew", "/nodes/import"):
+            answer = await client.post(path, data={}, headers={"origin": site.url("N1")})
+            assert answer.status_code == 403
 
 
 async def test_the_downloaded_proof_verifies_offline(flows: dict[str, str], site: Site) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from gridpost.core.delivery import Event
+from gridpost.core.delivery import Event, Side
 from gridpost.core.instant import Instant
 from gridpost.core.message import Entry, InternalMessage, Processor, ValueType
 from gridpost.core.message_box import Outgoing
@@ -44,6 +44,26 @@ class OutgoingContract(Contract):
         (transfer,) = await store.read(lambda unit: unit.box.outgoing(NOW, 10))
         assert transfer == Outgoing(number, internal(entry, b"clear"), ROUTE, EXPIRY, 3)
         assert transfer.message.metadata.generated.text == "2026-03-01T13:00:00+01:00"
+        await store.close()
+
+    async def test_what_is_signed_later_is_signed_in_the_box_and_in_its_transfer(
+        self, place: Place, store: Store
+    ) -> None:
+        entry = box_entry(sender_description="ACME")
+
+        def work(unit: UnitOfWork) -> None:
+            put(unit, entry, b"clear")
+            unit.box.enqueue(internal(entry, b"clear"), ROUTE, EXPIRY)
+
+        await store.run(work)
+        signed = replace(entry.metadata, processors=SIGNED)
+        await store.run(lambda unit: unit.box.sign(signed))
+        store = await restarted(place, store)
+        kept = await store.read(lambda unit: unit.box.find(Side.SENT, entry.message_id))
+        assert kept is not None
+        assert kept.metadata == signed
+        (transfer,) = await store.read(lambda unit: unit.box.outgoing(NOW, 10))
+        assert transfer.message == InternalMessage(signed, b"clear")
         await store.close()
 
     async def test_metadata_of_a_transfer_may_differ_from_that_of_the_entry(

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from gridpost.assembly.operations_token import bearer
 from gridpost.wire.x509 import public_key_bytes
 from support.directory_process import GRIDPOST, environment, wait_for
 from support.old_network import CONTACT, KINDS, OldEndpoint, TestNode, issued
@@ -49,7 +50,8 @@ class NodeProcess(TestNode):
 
     def tell(self, action: str, **form: Any) -> Any:
         url = f"http://127.0.0.1:{self.operations_port}/{action}"
-        answer = httpx.post(url, json={"by": "test"} | form, timeout=60)
+        headers = bearer(self.configuration.home)
+        answer = httpx.post(url, json={"by": "test"} | form, timeout=60, headers=headers)
         assert answer.is_success, answer.text
         return answer.json()
 

@@ -43,7 +43,7 @@ def configure(directory: Path, *options: str) -> Path:
 
 
 def make_token(directory: Path) -> TokenAccess:
-    """Must come before the library is loaded: it lists tokens once."""
+    """The library is told to look again: it lists tokens once, and another test may have loaded it."""
     access = TokenAccess(module(), LABEL, PIN)
     os.environ["SOFTHSM2_CONF"] = str(configure(directory))
     subprocess.run(
@@ -61,6 +61,9 @@ def make_token(directory: Path) -> TokenAccess:
         check=True,
         capture_output=True,
     )
+    import pkcs11
+
+    pkcs11.lib(access.module).reinitialize()
     return access
 
 

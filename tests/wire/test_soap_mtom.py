@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 from io import BytesIO
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.directory_client.node_soap import read_answer
 from gridpost.wire.mades.endpoint_service import CONTENT, ENDPOINT_SERVICE, read_send
 from gridpost.wire.soap.envelope import Envelope, EnvelopeLimits
 from gridpost.wire.soap.fault import envelope_text
@@ -136,3 +138,25 @@ def test_another_multipart_is_no_mtom(content_type: str) -> None:
     with pytest.raises(Refusal) as refused:
         MtomType.read(content_type, None)
     assert refused.value.rule is Rule.MEDIA_TYPE
+
+
+def test_an_answer_in_memory_is_read_as_it_was_written() -> None:
+    content = bytes(range(256)) * 5000
+    for reader_of in (_mtom_answer, _text_answer):
+        media_type, body = reader_of(content)
+        envelope = read_answer(media_type, body, [("m", "c")], "DownloadMessages")
+        (document,) = envelope.documents
+        assert document.read() == content
+        assert document.read() == content
+
+
+def _mtom_answer(content: bytes) -> tuple[str, bytes]:
+    head, tail = envelope_text(SOAP_12)
+    message = MtomMessage.of(SOAP_12, f"{head}<m><c>", f"</c></m>{tail}", content)
+    assert message.whole() == b"".join(message.pieces())
+    return message.content_type, message.whole()
+
+
+def _text_answer(content: bytes) -> tuple[str, bytes]:
+    head, tail = envelope_text(SOAP_12)
+    return SOAP_12.content_type, f"{head}<m><c>{b64encode(content).decode()}</c></m>{tail}".encode()

@@ -40,6 +40,7 @@ from gridpost.assembly.endpoint_channels_configuration import (
 from gridpost.assembly.old_network_configuration import OldNetworkSection
 from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.assembly.seal_configuration import Peer, SealSection
+from gridpost.assembly.token_configuration import TokenPlace
 from gridpost.assembly.watching_configuration import WatchedConfiguration, watched_in
 from gridpost.core.acceptance import DEFAULT_MAXIMUM_DURATION, MaximumDurations
 from gridpost.core.certificate import CertificateKind
@@ -58,7 +59,6 @@ from gridpost.services.endpoint.line import LineSettings
 from gridpost.services.endpoint.probe import ProbeSettings
 from gridpost.services.endpoint.upkeep import UpkeepSettings
 from gridpost.services.endpoint.users import User
-from gridpost.stores.keys.pkcs11 import TokenAccess
 from gridpost.transports.amqp10 import SocksProxy
 
 COMPONENT = "endpoint"
@@ -182,21 +182,13 @@ class EndpointOperationsSection(OperationsSection):
     probe: ProbeSection | None = None
 
 
-class TokenSection(_Section):
+class TokenSection(TokenPlace):
     """A PKCS#11 token that makes and holds private keys; they never leave it."""
 
-    module: Path
-    """The library of the token's vendor."""
-    label: Annotated[str, Field(min_length=1)]
-    pin: SecretStr
-    """Better given by the environment than in the file."""
     kinds: Annotated[
         tuple[Literal[CertificateKind.SIGNING, CertificateKind.ENCRYPTION], ...],
         Field(min_length=1),
     ] = (CertificateKind.SIGNING, CertificateKind.ENCRYPTION)
-
-    def access(self) -> TokenAccess:
-        return TokenAccess(str(self.module), self.label, self.pin.get_secret_value())
 
 
 class EndpointKeysSection(KeysSection):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,13 +24,15 @@ from gridpost.assembly.node_configuration import (
     NodeConfiguration,
     read_node_configuration,
 )
-from gridpost.assembly.node_console import ServedNode, node_console
+from gridpost.assembly.node_console import NodeDesk, ServedNode, node_console
 from gridpost.assembly.node_keys import KeyUpkeep
 from gridpost.assembly.node_watching import node_watching
-from gridpost.assembly.spool import spooling
+from gridpost.assembly.operations_token import admitting, nobody, write_token
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.identifiers import component_code
+from gridpost.core.journal import RefusalRow
 from gridpost.core.node import NODE_MVERSION, LocalState
+from gridpost.core.node_ports import NodeUnit
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.component_directory.authority import Authority
@@ -45,6 +47,7 @@ from gridpost.services.node.soap_api import NodeSoapApi
 from gridpost.services.node.synchroniser import NodeSynchroniser
 from gridpost.services.node.upkeep import NodeUpkeep
 from gridpost.services.operations.app import operations_app
+from gridpost.services.operations.doorstep import Doorstep
 from gridpost.stores.sqlite.node_store import SqliteNodeStore
 from gridpost.transports.https import ClientTls, HttpsClient, Limits, ServerTls, serve
 from gridpost.transports.loopback import serve_loopback
@@ -110,9 +113,7 @@ async def running_node(
         operations = NodeOperations(
             clock, directory, authentication, Messaging(store, clock, directory)
         )
-        api = NodeSoapApi(
-            operations, settings, store, clock, spooling(configuration.home / "incoming")
-        )
+        api = NodeSoapApi(operations, settings, store, clock)
         client = NodeSoapClient(
             HttpsClient(ClientTls(credentials), proxy=configuration.directory.proxy)
         )
@@ -123,6 +124,7 @@ async def running_node(
             Archive(store, clock, configuration.home / "archive"),
             _certifier(authority, clock), _external,
         )  # fmt: skip
+        doorstep = _doorstep(store, clock, api)
         server = await stack.enter_async_context(
             serve(
                 api,
@@ -135,12 +137,14 @@ async def running_node(
                     body_seconds=300.0,
                 ),
                 clock=clock.now,
+                on_refused=lambda refusal, at: doorstep.refused(refusal, at.rpartition(":")[0]),
             )
         )
         watch = await stack.enter_async_context(
             node_watching(configuration, store, clock, keys, directory, synchroniser, upkeep)
         )
         measure = _figures(store, api, registry)
+        token = await asyncio.to_thread(write_token, configuration.home)
         operations_port = await stack.enter_async_context(
             serve_loopback(
                 operations_app(
@@ -151,6 +155,7 @@ async def running_node(
                     measure,
                     administration.views(),
                     administration.actions(),
+                    admit=admitting(token, nobody),
                 ),
                 configuration.operations.host,
                 configuration.operations.port,
@@ -160,6 +165,7 @@ async def running_node(
             node_console(
                 configuration.console,
                 ServedNode(store, directory, synchroniser),
+                NodeDesk(directory, synchroniser, administration, lambda: keys.authorities),
                 store,
                 clock,
                 configuration.code,
@@ -168,7 +174,7 @@ async def running_node(
                 watch.alerts,
             )
         )
-        for work in (synchroniser.run(), upkeep.run(), key_upkeep.run()):
+        for work in (synchroniser.run(), upkeep.run(), key_upkeep.run(), doorstep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         if file is not None:
             watched = file
@@ -244,6 +250,20 @@ def _external(der: bytes, kind: CertificateKind, at: datetime) -> Certificate:
     if found.not_after <= at:
         raise Refusal(Rule.CERTIFICATE_EXPIRED, f"'{found.certificate_id}' has expired")
     return found
+
+
+def _doorstep(store: SqliteNodeStore, clock: Clock, api: NodeSoapApi) -> Doorstep:
+    async def keep(rows: Sequence[RefusalRow]) -> None:
+        def write(unit: NodeUnit) -> None:
+            for row in rows:
+                unit.journal.append(row)
+
+        await store.run(write)
+
+    def count(rule: Rule) -> None:
+        api.counts["connection", rule.code.value] += 1
+
+    return Doorstep(keep, clock, count)
 
 
 def _figures(

@@ -83,7 +83,11 @@ class NodeOperationsSection(_Section):
     @model_validator(mode="after")
     def _guarded(self) -> NodeOperationsSection:
         if not is_loopback(self.host):
-            raise ValueError("the administration of a node listens on a loopback address only")
+            raise ValueError(
+                "operations.host must be a loopback address, because whoever reaches it may read "
+                "without a password: from elsewhere use the console, which has users and TLS, "
+                "or a tunnel to this machine"
+            )
         return self
 
 

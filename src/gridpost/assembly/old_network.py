@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from gridpost.assembly.old_network_configuration import OldNetworkSection
 from gridpost.services.directory_client.node_soap import NodeSoapClient
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.old_network.network import OldNetwork
+from gridpost.stores.keys.awaited_token import AwaitedToken
 from gridpost.stores.keys.papers import PaperKeyring
 from gridpost.transports.https import ClientTls, HttpsClient, Keeping
 
@@ -22,11 +24,18 @@ def old_network(
 ) -> OldNetwork:
     """Shares the store, the channels and the rules of `context`, and has keys of its own."""
     clock = context.clock
-    keys = PaperKeyring(section.papers, configuration.passphrase(), pool)
+    device = None if section.token is None else AwaitedToken(section.token.access())
+    keys = PaperKeyring(section.papers, configuration.passphrase(), pool, device)
     # Cl. 3.8: whatever a node is asked may be asked again, so that connections may be kept.
     https = HttpsClient(
         ClientTls(lambda: keys.credentials(clock.now())), proxy=section.proxy, keeping=Keeping()
     )
+
+    async def close() -> None:
+        await https.close()
+        if device is not None:
+            await asyncio.to_thread(device.close)
+
     return OldNetwork(
         replace(context, keyring=keys),
         section.settings(configuration.contact.organization),
@@ -34,6 +43,6 @@ def old_network(
         lambda: keys.token_signer(clock.now()),
         keys.roots,
         keys.refresh,
-        https.close,
+        close,
         keys.certificates,
     )

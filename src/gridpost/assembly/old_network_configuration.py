@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gridpost.assembly.configuration import Period
 from gridpost.assembly.directory_configuration import Code, Url
+from gridpost.assembly.token_configuration import TokenPlace
 from gridpost.core.identifiers import MessageTypePattern
 from gridpost.services.endpoint.old_network.settings import OldSettings
 
@@ -27,6 +28,8 @@ class OldNetworkSection(BaseModel):
     """Primary URL of the home node, and the secondary one if there is one."""
     papers: Annotated[tuple[Path, ...], Field(min_length=1, max_length=4)]
     """Folders with keys and certificates, as 'gridpost node register --keys' writes them."""
+    token: TokenPlace | None = None
+    """A device with the SIGNING keys of those certificates beside which there is no key file."""
     proxy: str = ""
     compress: tuple[str, ...] = ()
     """Business-types whose documents are packed before they are signed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridpost.assembly.directory_keys import DirectoryKeys
@@ -20,13 +18,13 @@ from gridpost.assembly.node import RunningNode, running_node
 from gridpost.assembly.node_configuration import NodeConfiguration
 from gridpost.assembly.root_ca import create_root, sign_request
 from gridpost.core.certificate import Certificate, CertificateKind
-from gridpost.core.https import TlsCredentials
+from gridpost.core.https import HttpRequest, TlsCredentials
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
 from gridpost.core.instant import Instant
 from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
-from gridpost.services.directory_client.node_soap import compose, read_answer
+from gridpost.services.directory_client.node_soap import belongs_to, compose, read_answer
 from gridpost.stores.keys.rsa_operations import generate, to_pkcs8
-from gridpost.transports.https.tls import client_context
+from gridpost.transports.https import ClientTls, HttpsClient, Keeping
 from gridpost.wire.mades11 import message as message_form
 from gridpost.wire.mades11.forms import SignedText, auth_token, container, required
 from gridpost.wire.mades11.services import DOWNLOADED_CONTENT
@@ -46,7 +44,8 @@ class BenchEndpoint:
     code: str
     keys: dict[CertificateKind, RSAPrivateKey]
     certificates: dict[CertificateKind, Certificate]
-    client: httpx.AsyncClient
+    client: HttpsClient
+    url: str
     auth: str = ""
 
     def metadata(self, to: BenchEndpoint) -> Metadata:
@@ -136,9 +135,11 @@ class BenchEndpoint:
         else:
             asks = mtom and operation == "DownloadMessages"
             media_type, body = compose(operation, texts, contents, attach=asks)
-        answer = await self.client.post("", content=body, headers={"content-type": media_type})
+        answer = await self.client.request(
+            HttpRequest("POST", "", body, media_type), urls=[self.url], authorise=belongs_to("NODE")
+        )
         large = (DOWNLOADED_CONTENT,) if operation == "DownloadMessages" else ()
-        return read_answer(answer.headers["content-type"], answer.content, large, operation)
+        return read_answer(answer.headers["content-type"], answer.body, large, operation)
 
 
 def _inline(texts: Sequence[str], contents: Sequence[bytes]) -> tuple[str, bytes]:
@@ -172,10 +173,13 @@ async def node_site(folder: Path) -> AsyncIterator[tuple[BenchEndpoint, BenchEnd
     keys.install_authority(from_pem(pem)[0], now)
     async with running_node(configuration) as node:
         one, two = [await _endpoint(node, keys, configuration, code) for code in ("E1", "E2")]
-        async with one.client, two.client:
+        try:
             await one.connect()
             await two.connect()
             yield one, two
+        finally:
+            await one.client.close()
+            await two.client.close()
 
 
 async def _endpoint(
@@ -194,17 +198,11 @@ async def _endpoint(
     certificates = {k.certificate.kind: k.certificate for k in known}
     authentication = CertificateKind.AUTHENTICATION
     own = read_certificate(certificates[authentication].der, authentication)
-    context: ssl.SSLContext = client_context(
-        TlsCredentials(
-            (own.der, keys.authorities[0].der),
-            to_pkcs8(made[authentication]),
-            configuration.trusted_roots(),
-        )
+    credentials = TlsCredentials(
+        (own.der, keys.authorities[0].der),
+        to_pkcs8(made[authentication]),
+        configuration.trusted_roots(),
     )
-    client = httpx.AsyncClient(
-        base_url=f"https://127.0.0.1:{node.port}/mades/1",
-        verify=context,
-        timeout=120,
-        trust_env=False,
-    )
-    return BenchEndpoint(code, made, certificates, client)
+    client = HttpsClient(ClientTls(lambda: credentials), keeping=Keeping())
+    url = f"https://127.0.0.1:{node.port}/mades/1"
+    return BenchEndpoint(code, made, certificates, client, url)

@@ -254,15 +254,19 @@ def _ask(config: Path, path: str, body: object) -> Any:
     import httpx
 
     from gridpost.assembly.node_configuration import read_node_configuration
+    from gridpost.assembly.operations_token import bearer
     from gridpost.core.refusal import Refusal, Rule
 
-    section = read_node_configuration(config).operations
+    configuration = read_node_configuration(config)
+    section = configuration.operations
+    # Reading needs no token, so that whoever monitors the service may do it.
+    headers = {} if body is None else bearer(configuration.home)
     url = f"http://{section.host}:{section.port}{path}"
     try:
-        with httpx.Client(timeout=300, trust_env=False) as client:
+        with httpx.Client(timeout=300, trust_env=False, headers=headers) as client:
             response = client.get(url) if body is None else client.post(url, json=body)
             answer = response.json()
-            if response.status_code == 409:
+            if response.status_code in (401, 409):
                 refused = answer["refused"]
                 raise Refusal(Rule[refused["rule"]], refused["message"], refused["id"])
             response.raise_for_status()

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from gridpost.console.certificates import shown
 from gridpost.console.frame import Frame, number_of
+from gridpost.console.node_desk import Desk, DeskPages
 from gridpost.console.roles import Role
 from gridpost.console.settings import Place
 from gridpost.console.visiting import Visitor
@@ -47,7 +48,8 @@ class Served(Protocol):
 
 
 class NodeConsole:
-    def __init__(self, frame: Frame, served: Served) -> None:
+    def __init__(self, frame: Frame, served: Served, desk: Desk) -> None:
+        self._desk = DeskPages(frame, desk)
         self._frame = frame
         self._served = served
 
@@ -63,6 +65,7 @@ class NodeConsole:
                 route("/nodes", self._nodes),
                 route("/nodes/synchronise", self._synchronise, Role.OPERATOR, "POST"),
                 route("/messages", self._messages),
+                *self._desk.routes(),
             ]
         )
 

@@ -170,7 +170,12 @@ def _sent(facts: Facts) -> tuple[str, Actor]:
     if hindered is not None:
         return hindered
     if state is State.VERIFYING:
-        return "waits until the home node has been asked about the recipient", Actor.DIRECTORY
+        told = next((step.detail for step in reversed(facts.trace) if step.detail), "")
+        return (
+            "waits until the home node has been asked about the recipient and the document is "
+            f"signed; last said: {told}",
+            Actor.DIRECTORY,
+        )
     if state in (State.DELIVERING, State.RECEIVE_HELD) or _last(facts.trace, Event.TRANSFERRED):
         where = f"broker {facts.route.broker}" if facts.route.broker else recipient
         if facts.route.broker:

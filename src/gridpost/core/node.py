@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Contact
 from gridpost.core.message import InternalType, Metadata
 from gridpost.core.refusal import Refusal, Rule
+
+if TYPE_CHECKING:
+    from gridpost.core.message_box import Content
 
 NODE_MVERSION = 1
 """A component built to revision 1.1 of the document complies with version 1 (MADES 1.1 cl. 1.2)."""
@@ -133,7 +137,7 @@ class NodeMessage:
     """A message or acknowledgement in the message-box of a node (cl. 3.6)."""
 
     metadata: Metadata
-    content: bytes
+    content: Content
     priority: int = 0
 
 

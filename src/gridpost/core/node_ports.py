@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from gridpost.core.journal import Identity, JournalRow, Recorded
 from gridpost.core.message import Metadata
+from gridpost.core.message_box import Content
 from gridpost.core.node import (
     BoxEntry,
     LocalState,
@@ -112,5 +113,17 @@ class NodeStore(Protocol):
         ...
 
     async def read(self, work: Callable[[NodeUnit], T]) -> T: ...
+
+    def arriving(self) -> BinaryIO:
+        """Where a content lies while it comes in."""
+        ...
+
+    def stage(self, arrived: BinaryIO) -> Content:
+        """What came in completely; a large one is safe on disk. Waits for the disk."""
+        ...
+
+    def discard(self, content: Content) -> None:
+        """Forget what was staged and no message holds; nothing happens to what one does."""
+        ...
 
     async def close(self) -> None: ...

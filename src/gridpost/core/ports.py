@@ -16,7 +16,7 @@ from gridpost.core.enrolment import Enrolment
 from gridpost.core.holds import Controls
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest, TlsCredentials
 from gridpost.core.journal import Identity, JournalRow, Recorded
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import (
     BoxEntry,
     Brief,
@@ -101,6 +101,10 @@ class MessageBox(Protocol):
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         """The entry, locked until the transaction ends where processes share the store."""
+        ...
+
+    def sign(self, metadata: Metadata) -> None:
+        """A sent message that had to wait for its signature has it, also in its transfer."""
         ...
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:

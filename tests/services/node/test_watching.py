@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from gridpost.assembly.check import check
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.node import RunningNode
+from gridpost.assembly.operations_token import bearer
 from gridpost.core.instant import Instant
 from gridpost.core.journal import RefusalRow
 from gridpost.core.refusal import Refusal
@@ -116,6 +120,50 @@ async def test_a_node_tells_of_certificates_that_end(tmp_path: Path) -> None:
         # The INTEGRATED CA of the test lasts 1000 days.
         node.clock.forward(timedelta(days=955))
         await until_alert(port, "certificate_expiry", "the INTEGRATED CA")
+
+
+async def test_connections_without_our_certificates_are_journalled_and_raise_an_alert(
+    tmp_path: Path,
+) -> None:
+    node = TestNode(tmp_path / "N1", "N1", TestRoot(tmp_path / "root"), options=OFTEN)
+    async with node.run() as running:
+        stranger = ssl.create_default_context()
+        stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+        for _ in range(20):
+            with suppress(ssl.SSLError, OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=stranger)
+                writer.close()
+        told = await until_alert(running.operations_port, "refused_connections", "127.0.0.1")
+        assert "was refused 20 times" in told
+        rows = await running.store.read(lambda unit: unit.journal.listed(0, 1000))
+        refusals = [r.row for r in rows if isinstance(r.row, RefusalRow)]
+        assert {(r.rule, r.peer, r.security) for r in refusals} == {
+            ("PEER_UNKNOWN", "127.0.0.1", True)
+        }
+
+
+async def test_whoever_changes_a_node_shows_the_token_of_its_home(tmp_path: Path) -> None:
+    node = TestNode(tmp_path / "N1", "N1", TestRoot(tmp_path / "root"))
+    async with node.run() as running, httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        url = f"http://127.0.0.1:{running.operations_port}"
+        assert (await client.get(f"{url}/health")).is_success
+        for headers in ({}, {"authorization": "Bearer guessed"}):
+            refused = await client.post(f"{url}/purge", json={"by": "x"}, headers=headers)
+            assert refused.status_code == 401
+            assert "operations.token" in refused.text or "token" in refused.text
+        shown = bearer(node.configuration.home)
+        assert (await client.post(f"{url}/purge", json={"by": "x"}, headers=shown)).is_success
+
+
+def test_a_node_does_not_show_its_operations_to_the_network(tmp_path: Path) -> None:
+    node = TestNode(tmp_path / "N1", "N1", TestRoot(tmp_path / "root"))
+    node.options = {"operations": {"host": "0.0.0.0"}}
+    node.write()
+    with pytest.raises(Refusal) as refused:
+        check(node.file)
+    told = f"{refused.value.message} {refused.value.details}"
+    assert "operations.host must be a loopback address" in told
+    assert "use the console" in told
 
 
 async def test_the_journal_of_a_node_keeps_its_time(tmp_path: Path) -> None:

@@ -1,34 +1,20 @@
-"""What happens before there is a request: connections that are not let in, and bytes that are no HTTP.
-
-503 cl. 10: these are journalled like every refusal. Anybody can cause them, as often as he likes, so
-rows wait in memory and are written together, and beyond a number per round they are only counted.
-"""
+"""What happens at a directory before there is a request, in the forms of its interface (503 cl. 7.5, 10)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-
-import structlog
+from collections.abc import Sequence
 
 from gridpost.core.directory_ports import RegistryStore, RegistryUnit
 from gridpost.core.identifiers import clip
-from gridpost.core.journal import RefusalRow, refusal_row
+from gridpost.core.journal import RefusalRow
 from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.component_directory.answers import SECURITY
 from gridpost.services.component_directory.metrics import DirectoryMetrics
+from gridpost.services.operations import doorstep
 from gridpost.wire.directory import MEDIA_TYPE, encode_error
 
-log = structlog.get_logger(__name__)
 
-ROUND = 60.0
-"""Seconds in which at most `most` rows are written."""
-TOGETHER = 0.2
-"""Seconds for which rows are gathered before they are written."""
-
-
-class Doorstep:
+class Doorstep(doorstep.Doorstep):
     """`refused` and `malformed` never wait; `run` writes."""
 
     def __init__(
@@ -37,81 +23,19 @@ class Doorstep:
         clock: Clock,
         metrics: DirectoryMetrics,
         most: int = 100,
-        round_seconds: float = ROUND,
+        round_seconds: float = doorstep.ROUND,
     ) -> None:
-        """`most`: rows per round; what is beyond becomes one row for each rule."""
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self.most = most
-        self._round = round_seconds
-        self._left = most
-        self._rows: list[RefusalRow] = []
-        self._uncounted: Counter[Rule] = Counter()
-        self._came = asyncio.Event()
+        async def keep(rows: Sequence[RefusalRow]) -> None:
+            def write(unit: RegistryUnit) -> None:
+                for row in rows:
+                    unit.journal.append(row)
 
-    def refused(self, refusal: Refusal, address: str) -> None:
-        """A connection was not let in, or not let stay."""
-        self._metrics.refused(refusal.rule)
-        if self._left <= 0:
-            self._uncounted[refusal.rule] += 1
-            return
-        self._left -= 1
-        row = refusal_row(
-            refusal, self._clock.now(), peer=address, security=refusal.rule in SECURITY
-        )
-        log.warning(
-            "connection refused",
-            refusal=refusal.id,
-            rule=refusal.rule.name,
-            reason=refusal.message,
-            details=refusal.details,
-            peer=address,
-        )
-        self._rows.append(row)
-        self._came.set()
+            await store.run(write)
+
+        super().__init__(keep, clock, metrics.refused, most, round_seconds)
 
     def malformed(self, reason: str) -> tuple[str, bytes]:
         """What was no HTTP request at all gets an error body as well (503 cl. 7.5)."""
         refusal = Refusal(Rule.MALFORMED_XML, f"not an HTTP request: {clip(reason)}")
         self.refused(refusal, "")
         return MEDIA_TYPE, encode_error(refusal)
-
-    async def run(self) -> None:
-        """Until cancelled; what waits then is written first."""
-        rounds = asyncio.create_task(self._rounds())
-        try:
-            while True:
-                await self._came.wait()
-                await asyncio.sleep(TOGETHER)
-                await self._write()
-        finally:
-            rounds.cancel()
-            await self._write()
-
-    async def _rounds(self) -> None:
-        while True:
-            await asyncio.sleep(self._round)
-            self._left = self.most
-            now = self._clock.now()
-            for rule, count in self._uncounted.items():
-                refusal = Refusal(rule, f"{count} more were refused within {self._round:g} s")
-                log.warning("connections refused", rule=rule.name, count=count)
-                self._rows.append(refusal_row(refusal, now))
-                self._came.set()
-            self._uncounted.clear()
-
-    async def _write(self) -> None:
-        self._came.clear()
-        rows, self._rows = self._rows, []
-        if not rows:
-            return
-
-        def write(unit: RegistryUnit) -> None:
-            for row in rows:
-                unit.journal.append(row)
-
-        try:
-            await self._store.run(write)
-        except Exception:
-            log.exception("refusals not journalled", refusals=[row.refusal_id for row in rows])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from io import BytesIO
 from typing import BinaryIO
 
 from lxml import etree
@@ -15,7 +14,7 @@ from gridpost.core.ports import HttpsCaller
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.wire.mades11.forms import read_error
 from gridpost.wire.mades11.services import NAMESPACE
-from gridpost.wire.soap.envelope import Envelope, EnvelopeLimits, EnvelopeReader, Path
+from gridpost.wire.soap.envelope import Envelope, EnvelopeLimits, EnvelopeReader, Path, in_memory
 from gridpost.wire.soap.fault import envelope_text
 from gridpost.wire.soap.mtom import MtomMessage, MtomReader, MtomType
 from gridpost.wire.soap.version import SOAP_12, MediaType
@@ -61,7 +60,7 @@ def compose(
     if not contents and not attach:
         return f"{SOAP_12.content_type}; {action}", parts[0].encode()
     message = MtomMessage.of_many(SOAP_12, parts, contents)
-    return f"{message.content_type}; {action}", b"".join(message.pieces())
+    return f"{message.content_type}; {action}", message.whole()
 
 
 def read_answer(
@@ -69,7 +68,7 @@ def read_answer(
     body: bytes,
     large: Collection[Path],
     operation: str,
-    spool: Callable[[], BinaryIO] = BytesIO,
+    spool: Callable[[], BinaryIO] = in_memory,
 ) -> Envelope:
     mtom = MtomType.read(content_type, None)
     reader: EnvelopeReader | MtomReader

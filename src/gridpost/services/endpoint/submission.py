@@ -5,8 +5,9 @@ An application that repeats a conversation gets the message it already has; noth
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gridpost.core.checks import CheckedDocument
@@ -25,8 +26,8 @@ from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
-from gridpost.services.endpoint.tracking import message_row, record
-from gridpost.services.endpoint.ways import Ways
+from gridpost.services.endpoint.tracking import is_signed, message_row, record
+from gridpost.services.endpoint.ways import Way, Ways
 from gridpost.wire.mades11.compression import compress, is_compressed
 from gridpost.wire.seal.manifest import fingerprint
 from gridpost.wire.seal.signing import sign_once
@@ -159,7 +160,6 @@ class Submission:
                 )
             )
             detail = "; ".join(filter(None, (detail, notes)))
-        detail = "; ".join(filter(None, (detail, way.detail, way.verifying)))
         expires = Instant.of(context.settings.durations.expiration(type_, now))
         unsigned = InternalMessage(
             Metadata(
@@ -177,9 +177,8 @@ class Submission:
             ),
             document.content,
         )
-        message, digest = await sign_once(
-            way.composed(unsigned), way.signer(now), context.settings.profile(receiver)
-        )
+        message, digest, way = await self._signed(way, way.composed(unsigned), now)
+        detail = "; ".join(filter(None, (detail, way.detail, way.verifying)))
         entry = _entry(
             message, digest, way.route, application, document.conversation_id, expires, now
         )
@@ -197,14 +196,15 @@ class Submission:
                 raise Refusal(Rule.INTERNAL, f"the message ID {entry.message_id} is not new")
             if also is not None:
                 also(work, entry.message_id)
-            work.journal.append(
-                message_row(
-                    entry,
-                    now,
-                    encryption_certificate_id="",
-                    content=message.content if journalled else None,
+            if is_signed(message.metadata):
+                work.journal.append(
+                    message_row(
+                        entry,
+                        now,
+                        encryption_certificate_id="",
+                        content=message.content if journalled else None,
+                    )
                 )
-            )
             record(work, entry, decision)
             work.box.enqueue(message, entry.route, entry.delivery.expires_at, priority)
             return entry.message_id
@@ -215,6 +215,24 @@ class Submission:
             context.signals.decided(entry, decision)
             context.signals.enqueued(entry.route, receiver)
         return stored
+
+    async def _signed(
+        self, way: Way, message: InternalMessage, now: datetime
+    ) -> tuple[InternalMessage, bytes, Way]:
+        """With its fingerprint. MADES 1.1 cl. 3.10.3: it may have to wait for the signing device."""
+        metadata = message.metadata
+        try:
+            signed, digest = await sign_once(
+                message, way.signer(now), self._context.settings.profile(metadata.receiver_code)
+            )
+        except Refusal as refusal:
+            if refusal.rule is not Rule.KEY_TOKEN or not way.awaits_device:
+                raise
+            digest = await asyncio.to_thread(fingerprint, metadata, message.content)
+            waits = f"waits for the signing device: {refusal.message}"
+            verifying = "; ".join(filter(None, (way.verifying, waits)))
+            return message, digest, replace(way, verifying=verifying)
+        return signed, digest, way
 
 
 def _entry(

@@ -49,6 +49,10 @@ def tracking_row(entry: BoxEntry, decision: Decision) -> TrackingRow:
     )
 
 
+def is_signed(metadata: Metadata) -> bool:
+    return bool(metadata.processors_named(SIGNATURE))
+
+
 def message_row(
     entry: BoxEntry, now: datetime, *, encryption_certificate_id: str, content: bytes | None
 ) -> MessageRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -32,6 +32,8 @@ class Way:
     """What has to be done to it before it is signed."""
     verifying: str = ""
     """What its acceptance still waits for (MADES 1.1 cl. 3.7)."""
+    awaits_device: bool = False
+    """May it wait for the device that signs (MADES 1.1 cl. 3.10.3)?"""
 
     def first_event(self, kind: InternalType) -> Event:
         if self.verifying:
@@ -92,9 +94,7 @@ class Ways:
                 raise refused from None
             raise
         why = f", because {refused.message}" if known else ""
-        return Way(
-            way.route, way.version, way.signer, way.detail + why, way.composed, way.verifying
-        )
+        return replace(way, detail=way.detail + why)
 
 
 def _version(recipient: Component) -> int:

@@ -86,11 +86,14 @@ class NodeAdministration:
         return [_component(c) for c in self._directory.components.values()]
 
     async def _register(self, form: dict[str, Any]) -> dict[str, Any]:
+        return await self.register(_actor(form), form)
+
+    async def register(self, actor: str, form: dict[str, Any]) -> dict[str, Any]:
         code = _text(form, "code")
         certificates = await self._certificates(code, form)
         mversion = form.get("mversion")
         component = await self._directory.register(
-            _actor(form), code, _contact(form), certificates,
+            actor, code, _contact(form), certificates,
             int(mversion) if mversion is not None else None,
         )  # fmt: skip
         return _component(component, certificates)
@@ -100,11 +103,14 @@ class NodeAdministration:
         return _component(found)
 
     async def _renew(self, form: dict[str, Any]) -> dict[str, Any]:
+        return await self.renew(_actor(form), form)
+
+    async def renew(self, actor: str, form: dict[str, Any]) -> dict[str, Any]:
         code = _text(form, "code")
         certificates = await self._certificates(code, form)
         if not certificates:
             raise Refusal(Rule.USAGE, "give a key or a certificate for at least one kind")
-        found = await self._directory.add_certificates(_actor(form), code, certificates)
+        found = await self._directory.add_certificates(actor, code, certificates)
         return _component(found, certificates)
 
     async def _revoke(self, form: dict[str, Any]) -> dict[str, Any]:

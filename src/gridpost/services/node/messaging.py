@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import BinaryIO
 
 import structlog
 
@@ -12,6 +14,7 @@ from gridpost.core.delivery import Side
 from gridpost.core.identifiers import clip
 from gridpost.core.journal import TransferRow, refusal_row
 from gridpost.core.message import InternalType, Metadata
+from gridpost.core.message_box import Content, Staged
 from gridpost.core.node import BoxEntry, LocalState, NodeMessage
 from gridpost.core.node_ports import NodeStore, NodeUnit
 from gridpost.core.node_rules import check_accepted
@@ -36,7 +39,7 @@ class Uploaded:
 
     message_id: str
     metadata: Metadata | None
-    content: bytes
+    content: Content
     unreadable: Refusal | None = None
 
 
@@ -57,8 +60,24 @@ class Messaging:
         self._clock = clock
         self._directory = directory
 
+    def stage(self, arrived: BinaryIO) -> Content:
+        """A content that came in; not for the event loop, because it waits for the disk."""
+        return self._store.stage(arrived)
+
     async def upload(self, client: str, messages: Sequence[Uploaded]) -> list[Outcome]:
         """Every message has one outcome; what was accepted is durable."""
+        try:
+            return await self._upload(client, messages)
+        finally:
+            if any(isinstance(message.content, Staged) for message in messages):
+                await asyncio.to_thread(self.discard, messages)
+
+    def discard(self, messages: Sequence[Uploaded]) -> None:
+        """What was refused, or came twice, leaves nothing on disk."""
+        for message in messages:
+            self._store.discard(message.content)
+
+    async def _upload(self, client: str, messages: Sequence[Uploaded]) -> list[Outcome]:
         now = self._clock.now()
         once: dict[str, Uploaded] = {}
         for message in messages:

@@ -12,6 +12,7 @@ from lxml import etree
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.identifiers import clip
 from gridpost.core.instant import Instant
+from gridpost.core.message_box import Content
 from gridpost.core.node import NodeComponent
 from gridpost.core.node_rules import check_registered, check_version_accepted, choose_certificate
 from gridpost.core.ports import Clock
@@ -112,7 +113,7 @@ class NodeOperations:
             most = self._directory.settings.max_messages
             if len(found) > most:
                 raise Refusal(Rule.LIMIT_EXCEEDED, f"a transfer has at most {most} messages")
-            messages = await asyncio.to_thread(_read_messages, found, envelope)
+            messages = await asyncio.to_thread(self._read_messages, found, envelope)
             outcomes = await self._messaging.upload(client.code, messages)
         return _reply(
             "UploadMessagesResponse",
@@ -121,6 +122,19 @@ class NodeOperations:
             )
             + "".join(_not_uploaded(o, o.refused) for o in outcomes if o.refused is not None),
         )
+
+    def _read_messages(self, found: list[etree._Element], envelope: Envelope) -> list[Uploaded]:
+        messages: list[Uploaded] = []
+        for item in found:
+            holder = item.find("content")
+            spooled = None if holder is None else envelope.document(holder)
+            try:
+                content = b"" if spooled is None else self._messaging.stage(spooled.file)
+            except BaseException:
+                self._messaging.discard(messages)
+                raise
+            messages.append(_read_message(item, content))
+        return messages
 
     async def _download(self, envelope: Envelope) -> Reply:
         client = self._registered(envelope.body)
@@ -235,24 +249,18 @@ class NodeOperations:
         return _reply("GetAllDirectoryDataResponse", content)
 
 
-def _read_messages(found: list[etree._Element], envelope: Envelope) -> list[Uploaded]:
-    messages = []
-    for item in found:
-        holder = item.find("content")
-        spooled = None if holder is None else envelope.document(holder)
-        content = b"" if spooled is None else spooled.read()
-        message_id = text(item, "messageID").strip()
-        missing = [n for n in ("expirationTime", "messageMversion") if not text(item, n).strip()]
-        if missing:
-            # Table 61 requires them, the description does not: such a message is taken.
-            log.warning(
-                "message without what Table 61 requires", message_id=message_id, missing=missing
-            )
-        try:
-            messages.append(Uploaded(message_id, message_form.decode(item), content))
-        except Refusal as refusal:
-            messages.append(Uploaded(message_id, None, content, refusal))
-    return messages
+def _read_message(item: etree._Element, content: Content) -> Uploaded:
+    message_id = text(item, "messageID").strip()
+    missing = [n for n in ("expirationTime", "messageMversion") if not text(item, n).strip()]
+    if missing:
+        # Table 61 requires them, the description does not: such a message is taken.
+        log.warning(
+            "message without what Table 61 requires", message_id=message_id, missing=missing
+        )
+    try:
+        return Uploaded(message_id, message_form.decode(item), content)
+    except Refusal as refusal:
+        return Uploaded(message_id, None, content, refusal)
 
 
 def _not_uploaded(outcome: Outcome, refused: Refusal) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import BinaryIO
+from collections.abc import AsyncIterator, Iterator
 
 import structlog
 from lxml import etree
@@ -55,13 +54,11 @@ class NodeSoapApi:
         settings: NodeSettings,
         store: NodeStore,
         clock: Clock,
-        spool: Callable[[], BinaryIO],
     ) -> None:
         self._operations = operations
         self.settings = settings
         self._store = store
         self._clock = clock
-        self._spool = spool
         self.counts: Counter[tuple[str, str]] = Counter()
         """By operation and outcome."""
 
@@ -100,9 +97,9 @@ class NodeSoapApi:
             mtom = MtomType.read(*said)
             media = MediaType.read(*said) if mtom is None else mtom.media
             reader = (
-                EnvelopeReader(media.version, large, limits, self._spool)
+                EnvelopeReader(media.version, large, limits, self._store.arriving)
                 if mtom is None
-                else MtomReader(mtom, large, limits, self._spool)
+                else MtomReader(mtom, large, limits, self._store.arriving)
             )
         except Refusal as refusal:
             await self._note("", refusal, _peer(request))
@@ -221,19 +218,19 @@ def _response(media: MediaType, reply: Reply, *, attach: bool) -> Response:
     return _streamed(_inline(texts, reply.contents), size, media.version.content_type)
 
 
-def _inline(texts: list[str], contents: tuple[bytes, ...]) -> Iterator[bytes]:
+def _inline(texts: list[str], contents: tuple[bytes, ...]) -> Iterator[bytes | memoryview]:
     yield texts[0].encode()
     for text, content in zip(texts[1:], contents, strict=True):
         yield from encode_pieces(content)
         yield text.encode()
 
 
-def _streamed(pieces: Iterator[bytes], size: int, content_type: str) -> Response:
+def _streamed(pieces: Iterator[bytes | memoryview], size: int, content_type: str) -> Response:
     headers = {"content-length": str(size), "content-type": content_type}
     return StreamingResponse(_flowing(pieces), headers=headers)
 
 
-async def _flowing(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _flowing(pieces: Iterator[bytes | memoryview]) -> AsyncIterator[bytes | memoryview]:
     """What is in memory needs no thread for each piece."""
     for piece in pieces:
         yield piece

@@ -110,7 +110,7 @@ class RecentTrouble:
         """Rows of the journal."""
         for row in (recorded.row for recorded in rows):
             if isinstance(row, RefusalRow) and row.security:
-                self._refused.append((row.at, row.peer or "an unknown peer"))
+                self._refused.append((row.at, _host(row.peer) or "an unknown peer"))
 
     def expired_now(self, at: datetime, messages: int) -> None:
         self._expired.extend([at] * min(messages, _MOST))
@@ -124,3 +124,9 @@ class RecentTrouble:
         while self._refused and self._refused[0][0] < now - self._window:
             self._refused.popleft()
         return Counter(peer for _, peer in self._refused)
+
+
+def _host(peer: str) -> str:
+    """A peer comes from another port each time."""
+    host, _, port = peer.rpartition(":")
+    return host if port.isdigit() and host.count(".") == 3 else peer

@@ -1,7 +1,8 @@
 """The keys of an endpoint in a MADES 1.1 network, as the administrator of its node hands them over.
 
 A folder holds per kind KIND.key (PKCS#8) and KIND.pem (the certificate, then its INTEGRATED CA), and
-roots.pem; while certificates are renewed there are two folders, and the keys of both are used.
+roots.pem; the key of a SIGNING certificate may be in a device instead. While certificates are renewed
+there are two folders, and the keys of both are used.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridpost.core.certificate import Certificate, CertificateKind, select
 from gridpost.core.https import TlsCredentials
+from gridpost.core.ports import Signer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys import pkcs8
+from gridpost.stores.keys.awaited_token import AwaitedSigner, AwaitedToken
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
 from gridpost.wire.mades11.token_signature import sign_text
 from gridpost.wire.x509 import from_pem, public_key, public_key_bytes, read_certificate
@@ -30,7 +33,8 @@ KINDS = (CertificateKind.AUTHENTICATION, CertificateKind.SIGNING, CertificateKin
 class _Held:
     certificate: Certificate
     issuers: tuple[bytes, ...]
-    key: RSAPrivateKey
+    key: RSAPrivateKey | None
+    """None: a device has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,10 @@ class PaperKeyring:
         folders: Sequence[Path],
         passphrase: bytes | None = None,
         pool: Executor | None = None,
+        device: AwaitedToken | None = None,
     ) -> None:
+        """`device` has the keys of SIGNING certificates beside which there is no key file."""
+        self._device = device
         self._folders = tuple(folders)
         self._passphrase = passphrase
         self._pool = pool
@@ -100,27 +107,29 @@ class PaperKeyring:
     def certificates(self) -> Sequence[Certificate]:
         return tuple(held.certificate for held in self._held)
 
-    def signers(self) -> Sequence[KeySigner]:
-        return [
-            KeySigner(held.key, held.certificate, self._pool)
-            for held in self._of(CertificateKind.SIGNING)
-        ]
+    def signers(self) -> Sequence[Signer]:
+        return [self._signer(held) for held in self._of(CertificateKind.SIGNING)]
+
+    def _signer(self, held: _Held) -> Signer:
+        if held.key is not None:
+            return KeySigner(held.key, held.certificate, self._pool)
+        assert self._device is not None
+        return AwaitedSigner(self._device, held.certificate)
 
     def openers(self) -> Sequence[KeyOpener]:
         return [
             KeyOpener(held.key, held.certificate, self._pool)
             for held in self._of(CertificateKind.ENCRYPTION)
+            if held.key is not None
         ]
 
     def token_signer(self, at: datetime) -> PaperTokenSigner:
-        held = self._authentication(at)
-        return PaperTokenSigner(held.certificate, held.key)
+        held, key = self._authentication(at)
+        return PaperTokenSigner(held.certificate, key)
 
     def credentials(self, at: datetime) -> TlsCredentials:
-        held = self._authentication(at)
-        return TlsCredentials(
-            (held.certificate.der, *held.issuers), to_pkcs8(held.key), self._roots
-        )
+        held, key = self._authentication(at)
+        return TlsCredentials((held.certificate.der, *held.issuers), to_pkcs8(key), self._roots)
 
     def roots(self) -> tuple[bytes, ...]:
         return self._roots
@@ -128,10 +137,10 @@ class PaperKeyring:
     def _of(self, kind: CertificateKind) -> list[_Held]:
         return [held for held in self._held if held.certificate.kind is kind]
 
-    def _authentication(self, at: datetime) -> _Held:
+    def _authentication(self, at: datetime) -> tuple[_Held, RSAPrivateKey]:
         kind = CertificateKind.AUTHENTICATION
-        held = {h.certificate.certificate_id: h for h in self._of(kind)}
-        chosen = select((h.certificate for h in held.values()), kind, at)
+        held = {h.certificate.certificate_id: (h, h.key) for h in self._of(kind) if h.key}
+        chosen = select((h.certificate for h, _ in held.values()), kind, at)
         if chosen is None:
             raise Refusal(
                 Rule.CERTIFICATE_EXPIRED,
@@ -144,6 +153,9 @@ class PaperKeyring:
         name = kind.value.lower()
         file = folder / f"{name}.key"
         chain = _certificates(folder / f"{name}.pem")
+        in_device = kind is CertificateKind.SIGNING and self._device is not None
+        if chain and in_device and not file.exists():
+            return _Held(read_certificate(chain[0], kind), tuple(chain[1:]), None)
         if not chain or not file.exists():
             return None
         key = pkcs8.read(file.read_bytes(), self._passphrase, str(file))

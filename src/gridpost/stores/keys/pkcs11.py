@@ -147,6 +147,8 @@ class TokenOpener:
 # python-pkcs11 initialises a library without asking it for locks. PKCS#11 then allows one thread
 # at a time in the whole library, whatever the number of sessions.
 _libraries: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+# How many of us use each library; those that were used before have an entry.
+_users: dict[str, int] = {}
 
 
 class _Token:
@@ -165,9 +167,15 @@ class _Token:
             ) from None
         try:
             with self._library:
-                self._token = pkcs11.lib(access.module).get_token(token_label=access.token)
+                library = pkcs11.lib(access.module)
+                if _users.get(access.module) == 0:
+                    # Some list their tokens once: one that has come since would never be found.
+                    library.reinitialize()
+                _users.setdefault(access.module, 0)
+                self._token = library.get_token(token_label=access.token)
                 self._mechanisms = set(self._token.slot.get_mechanisms())
                 self._session = self._log_in()
+                _users[access.module] += 1
         except (pkcs11.PKCS11Error, RuntimeError) as error:
             raise Refusal(
                 Rule.KEY_TOKEN,
@@ -266,6 +274,7 @@ class _Token:
         self.pool.shutdown(wait=True)
         with self._library:
             self._leave()
+            _users[self._access.module] -= 1
 
     def _with_key(self, certificate: Certificate, operation: Callable[[Any], _T]) -> _T:
         """Once more with a new session when the token was restarted meanwhile."""

@@ -15,7 +15,7 @@ from gridpost.core.delivery import (
     Status,
     TraceEntry,
 )
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import (
     IN_TROUBLE,
     LOOKED_AT,
@@ -80,6 +80,18 @@ class MemoryBox:
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         message = self._message(side, message_id)
         return None if message is None else message.entry
+
+    def sign(self, metadata: Metadata) -> None:
+        tables, message = self._tables, self._message(Side.SENT, metadata.message_id)
+        if message is None:
+            return
+        number = message.entry.number
+        tables.messages[number] = replace(message, entry=replace(message.entry, metadata=metadata))
+        for key, transfer in list(tables.transfers.items()):
+            if transfer.message == number:
+                signed = replace(transfer.outgoing.message, metadata=metadata)
+                outgoing = replace(transfer.outgoing, message=signed)
+                tables.transfers[key] = replace(transfer, outgoing=outgoing)
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
         number = self._tables.conversations.get((application, conversation_id))

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from gridpost.core.delivery import Decision, Side, State, Status, TraceEntry
-from gridpost.core.message import InternalMessage
+from gridpost.core.message import InternalMessage, Metadata
 from gridpost.core.message_box import (
     BoxEntry,
     Brief,
@@ -31,6 +31,7 @@ from gridpost.stores.box_rows import (
     NEW_COLUMNS,
     BoxRow,
     BriefRow,
+    MetadataRow,
     StateRow,
     TraceRow,
 )
@@ -58,6 +59,7 @@ _IS_HERE = "SELECT 1 FROM message WHERE message_id = %s AND side = %s"
 _UNDO_PUT = "DELETE FROM message WHERE number = %s"
 _PUT_CONTENT = "INSERT INTO content (message, body) VALUES (%s, %s)"
 _USE_STAGED = "UPDATE content SET message = %s, stager = NULL WHERE number = %s AND stager = %s"
+_SIGN = "UPDATE message SET processors = %s WHERE message_id = %s AND side = 'sent'"
 _FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = %s AND side = %s"
 # Two processes that get the same document at the same time: the second waits and finds the first.
 _CONVERSE = """
@@ -207,6 +209,10 @@ class PostgresBox:
             return None
         lock = " FOR UPDATE" if self._writing else ""
         return self._entry(_FIND + lock, (message_id, side.value))
+
+    def sign(self, metadata: Metadata) -> None:
+        processors = MetadataRow.from_metadata(metadata).processors
+        self._connection.execute(_SIGN, (processors, metadata.message_id))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
         if not storable(conversation_id) or not storable(application):

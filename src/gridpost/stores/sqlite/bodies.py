@@ -16,8 +16,7 @@ from uuid import uuid4
 
 from gridpost.core.message_box import Content, Staged
 from gridpost.core.refusal import Refusal, Rule
-
-_PART = ".part"
+from gridpost.stores.sqlite.arriving import PART, Arriving
 
 
 def sync_folder(folder: Path) -> None:
@@ -42,7 +41,7 @@ class Bodies:
     def stage(self, content: bytes) -> Staged:
         """Write a file and return when it is safe."""
         name = uuid4().hex
-        part = self.folder / (name + _PART)
+        part = self.folder / (name + PART)
         try:
             self._write(part, content)
             self._rename(part, self.folder / name)
@@ -54,6 +53,28 @@ class Bodies:
         with self._lock:
             self._staged.add(name)
         return Staged(name, len(content))
+
+    def arriving(self) -> Arriving:
+        """A place for a content that comes in."""
+        return Arriving(self.folder, self.threshold)
+
+    def adopt(self, arrived: Arriving) -> Content:
+        """A content that came in completely; a large one is safe when this returns."""
+        octets = arrived.octets()
+        if octets is not None:
+            return octets
+        part = self.folder / arrived.finish()
+        name = part.name.removesuffix(PART)
+        try:
+            self._rename(part, self.folder / name)
+            self._sync_folder()
+        except BaseException:
+            part.unlink(missing_ok=True)
+            (self.folder / name).unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._staged.add(name)
+        return Staged(name, arrived.size)
 
     def claim(self, staged: Staged) -> None:
         """A row is about to name this file. Each file can be named once."""

@@ -32,6 +32,7 @@ from gridpost.stores.box_rows import (
     NEW_COLUMNS,
     BoxRow,
     BriefRow,
+    MetadataRow,
     StateRow,
     TraceRow,
 )
@@ -54,6 +55,7 @@ _PUT = f"INSERT INTO message ({', '.join(NEW_COLUMNS)})"
 _LAST_NUMBER = "SELECT last_insert_rowid()"
 _PUT_CONTENT = "INSERT INTO content (number, body, file, size)"
 _FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = ? AND side = ?"
+_SIGN = "UPDATE message SET processors = ? WHERE message_id = ? AND side = 'sent'"
 _FIND_CONVERSATION = f"""
     SELECT {BOX_COLUMNS} FROM message
     WHERE side = 'sent' AND conversation_id = ? AND conversation_id <> '' AND application = ?
@@ -173,6 +175,10 @@ class SqliteBox:
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
         return self._entry(_FIND, (message_id, side.value))
+
+    def sign(self, metadata: Metadata) -> None:
+        processors = MetadataRow.from_metadata(metadata).processors
+        self._connection.execute(_SIGN, (processors, metadata.message_id))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
         return self._entry(_FIND_CONVERSATION, (conversation_id, application))

@@ -7,10 +7,12 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from gridpost.core.journal import Identity
+from gridpost.core.message_box import Content, Staged
 from gridpost.stores.sqlite import database
+from gridpost.stores.sqlite.arriving import Arriving
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
 from gridpost.stores.sqlite.node_schema import MIGRATIONS
@@ -70,6 +72,16 @@ class SqliteNodeStore:
         return await self._readers.read(
             lambda connection: work(SqliteNodeUnit(connection, NoFiles(self._bodies)))
         )
+
+    def arriving(self) -> BinaryIO:
+        return cast(BinaryIO, self._bodies.arriving())
+
+    def stage(self, arrived: BinaryIO) -> Content:
+        return self._bodies.adopt(cast(Arriving, arrived))
+
+    def discard(self, content: Content) -> None:
+        if isinstance(content, Staged):
+            self._bodies.discard(content)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

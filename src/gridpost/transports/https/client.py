@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -26,6 +26,8 @@ _GATEWAY_FAULTS = (502, 503, 504)
 
 # How long a working secondary URL is preferred before the primary one is tried again.
 _PREFERENCE_SECONDS = 900.0
+
+_PIECE = 256 * 1024
 
 _PROXY_SCHEMES = ("http", "socks5", "socks5h")
 
@@ -225,7 +227,7 @@ class _Attempt:
                     self._request.method,
                     target,
                     headers=self._headers(line.kept),
-                    content=self._request.body,
+                    content=_in_pieces(self._request.body),
                     extensions={"timeout": {"connect": timeouts.connect}},
                 ) as response,
             ):
@@ -298,6 +300,18 @@ class _Attempt:
 
     def _failed(self, reason: str) -> Refusal:
         return Refusal(Rule.UNREACHABLE, f"{self._url} cannot be reached: {reason}")
+
+
+def _in_pieces(body: bytes) -> bytes | AsyncIterator[bytes]:
+    """A large body is encrypted and sent bit by bit, not copied as a whole at every step."""
+    if len(body) <= _PIECE:
+        return body
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), _PIECE):
+            yield body[start : start + _PIECE]
+
+    return pieces()
 
 
 def _proxy(url: str) -> httpcore.Proxy:

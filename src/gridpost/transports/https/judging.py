@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import httpcore
 
@@ -75,7 +76,7 @@ class _JudgingStream(httpcore.AsyncNetworkStream):
         except BaseException:
             await secured.aclose()
             raise
-        return secured
+        return _SecuredStream(secured)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return await self._inner.read(max_bytes, timeout)
@@ -86,6 +87,43 @@ class _JudgingStream(httpcore.AsyncNetworkStream):
     async def aclose(self) -> None:
         self._owned()
         await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)
+
+
+class _SecuredStream(httpcore.AsyncNetworkStream):
+    """Reads whatever has come in: a TLS record holds 16 KiB, and each read costs a turn of HTTP."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._peer: ssl.SSLObject | None = inner.get_extra_info("ssl_object")
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        first = await self._inner.read(max_bytes, timeout)
+        if self._peer is None or not first:
+            return first
+        records, size = [first], len(first)
+        # At the end of the stream nothing is lost: the next read of `inner` says so again.
+        with suppress(ssl.SSLError):
+            while size < max_bytes and (record := self._peer.read(max_bytes - size)):
+                records.append(record)
+                size += len(record)
+        return b"".join(records)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        return await self._inner.start_tls(ssl_context, server_hostname, timeout)
 
     def get_extra_info(self, info: str) -> object:
         return self._inner.get_extra_info(info)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from xml.parsers import expat
 
 from lxml import etree
@@ -64,6 +64,30 @@ class Spooled:
     def read(self) -> bytes:
         self.file.seek(0)
         return self.file.read()
+
+
+class InMemory:
+    """A spool for what is in memory anyway: the pieces are kept as they are, and joined when read."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes | memoryview] = []
+
+    def write(self, piece: bytes | memoryview) -> int:
+        self._pieces.append(piece)
+        return len(piece)
+
+    def seek(self, place: int) -> int:
+        return place
+
+    def read(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def close(self) -> None:
+        self._pieces.clear()
+
+
+def in_memory() -> BinaryIO:
+    return cast(BinaryIO, InMemory())
 
 
 class EnvelopeReader:

@@ -38,7 +38,7 @@ INCLUDE = "{http://www.w3.org/2004/08/xop/include}Include"
 
 # A root and its documents; nobody needs more.
 _MAX_PARTS = 16
-_PIECE = 64 * 1024
+_PIECE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class MtomReader:
                     "on_header_value": lambda data, a, b: self._add(1, data[a:b]),
                     "on_header_end": self._end_header,
                     "on_headers_finished": self._open,
-                    "on_part_data": lambda data, a, b: self._take(data[a:b]),
+                    "on_part_data": lambda data, a, b: self._take(memoryview(data)[a:b]),
                     "on_part_end": self._close_part,
                     "on_end": self._end,
                 },
@@ -176,7 +176,7 @@ class MtomReader:
         if inner.get_content_type() != version.media_type:
             raise _not_mtom("the root part is of another version of SOAP than the request")
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: memoryview) -> None:
         into = self._into
         if isinstance(into, Spooled):
             into.size += len(data)
@@ -187,7 +187,7 @@ class MtomReader:
                 )
             into.file.write(data)
         elif into is not None:
-            into.feed(data)
+            into.feed(bytes(data))
 
     def _close_part(self) -> None:
         self._into = None
@@ -277,13 +277,19 @@ class MtomMessage:
             + len(self._tail())
         )
 
-    def pieces(self) -> Iterator[bytes]:
+    def whole(self) -> bytes:
+        parts = [self._root()]
+        for number, content in enumerate(self.contents):
+            parts += [self._part(number), content]
+        return b"".join([*parts, self._tail()])
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
         yield self._root()
         for number, content in enumerate(self.contents):
             yield self._part(number)
             view = memoryview(content)
             for start in range(0, len(view), _PIECE):
-                yield bytes(view[start : start + _PIECE])
+                yield view[start : start + _PIECE]
         yield self._tail()
 
     def _root(self) -> bytes:

@@ -205,6 +205,7 @@ class OldNetwork:
             f"network MADES 1.1, node {node}" if node else "network MADES 1.1",
             self._composed,
             verifying,
+            awaits_device=True,
         )
 
     def _composed(self, message: InternalMessage) -> InternalMessage:

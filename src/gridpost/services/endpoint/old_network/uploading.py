@@ -15,15 +15,19 @@ from typing import Protocol
 import structlog
 
 from gridpost.core.certificate import Certificate
+from gridpost.core.delivery import Side
 from gridpost.core.message import SealedMessage
 from gridpost.core.message_box import Outgoing
 from gridpost.core.node import NodeComponent
+from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.node_session import NodeSession, Refused
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.old_network.settings import OldSettings
+from gridpost.services.endpoint.tracking import is_signed, message_row
 from gridpost.services.endpoint.transfer import Attempt
 from gridpost.wire.seal.closing import seal_message
+from gridpost.wire.seal.signing import sign
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +87,7 @@ class Uploading:
         accepted, where = False, ""
         try:
             component, certificate = await self._route(outgoing)
+            outgoing = await self._signed(outgoing)
             accepted, where = True, component.routing.node
             sealed = await self._seal(outgoing, certificate)
             outcome = await self._put(component, outgoing, sealed)
@@ -113,6 +118,32 @@ class Uploading:
         if not metadata.internal_type.may_be_encrypted:
             return await self._recipients.recipient(metadata.receiver_code), None
         return await self._recipients.check(metadata.receiver_code, metadata.message_type)
+
+    async def _signed(self, outgoing: Outgoing) -> Outgoing:
+        """Cl. 3.10.3: what was accepted while the signing device was away is signed now, once."""
+        context, message = self._context, outgoing.message
+        metadata = message.metadata
+        if is_signed(metadata) or not metadata.internal_type.must_be_signed:
+            return outgoing
+        now = context.clock.now()
+        profile = context.settings.profile(metadata.receiver_code)
+        signed = await sign(message, context.signer(now), profile)
+        journalled = context.settings.journals_content(metadata.message_type)
+
+        def store(work: UnitOfWork) -> None:
+            entry = work.box.find(Side.SENT, metadata.message_id)
+            if entry is None:
+                return
+            work.box.sign(signed.metadata)
+            content = signed.content if journalled else None
+            row = message_row(
+                replace(entry, metadata=signed.metadata), now, encryption_certificate_id="",
+                content=content,
+            )  # fmt: skip
+            work.journal.append(row)
+
+        await context.store.run(store)
+        return replace(outgoing, message=signed)
 
     async def _seal(self, outgoing: Outgoing, certificate: Certificate | None) -> SealedMessage:
         message, now = outgoing.message, self._context.clock.now()

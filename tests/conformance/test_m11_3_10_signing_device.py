@@ -1,0 +1,132 @@
+"""MADES 1.1 cl. 3.7, 3.10.3: a message waits for an external signing device, and goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gridpost.assembly.clock import SystemClock
+from gridpost.core.certificate import CertificateKind
+from gridpost.core.delivery import Side
+from gridpost.core.journal import MessageRow
+from gridpost.core.message import SIGNATURE
+from gridpost.core.refusal import Refusal, Rule
+from gridpost.stores.keys.awaited_token import AwaitedToken
+from gridpost.stores.keys.pkcs11 import TokenAccess
+from support.directory_process import TestRoot
+from support.old_endpoint import OldGridpost
+from support.old_network import OldEndpoint, TestNode
+from support.token import LABEL, PIN, make_token, put_keys
+
+
+@dataclass
+class Device:
+    """A token that can be taken away and put back."""
+
+    access: TokenAccess
+    folder: Path
+
+    def take_away(self) -> None:
+        import pkcs11
+
+        (self.folder / "tokens").rename(self.folder / "away")
+        (self.folder / "tokens").mkdir()
+        pkcs11.lib(self.access.module).reinitialize()
+
+    def put_back(self) -> None:
+        (self.folder / "tokens").rmdir()
+        (self.folder / "away").rename(self.folder / "tokens")
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    monkeypatch.setenv("SOFTHSM2_CONF", "")  # restored afterwards, for the token of other tests
+    folder = tmp_path / "softhsm"
+    folder.mkdir()
+    access = make_token(folder)
+    import pkcs11
+
+    yield Device(access, folder)
+    monkeypatch.undo()
+    pkcs11.lib(access.module).reinitialize()
+
+
+def with_device(folder: Path, endpoint: OldEndpoint, device: Device) -> OldGridpost:
+    """Its SIGNING key is in the device and nowhere else."""
+    put_keys(device.access, [endpoint.keys[CertificateKind.SIGNING]])
+    token = {"module": device.access.module, "label": LABEL, "pin": PIN}
+    one = OldGridpost(folder, endpoint, {"token": token})
+    (folder / "papers" / "signing.key").unlink()
+    return one
+
+
+async def test_a_message_waits_in_verifying_for_the_device_and_goes_on_by_itself(
+    tmp_path: Path, device: Device
+) -> None:
+    node = TestNode(tmp_path / "N", "N1", TestRoot(tmp_path / "root"), clock=SystemClock())  # type: ignore[arg-type]
+    async with node.run():
+        one = with_device(tmp_path / "E1", await node.endpoint("E1"), device)
+        two = OldGridpost(tmp_path / "E2", await node.endpoint("E2"))
+        async with two.run():
+            async with one.run():
+                signed = await one.send("E2", b"with the device")
+                assert (await one.entry(signed)).delivery.state.value != "VERIFYING"
+                assert await two.receive() == (signed, b"with the device")
+            device.take_away()
+            async with one.run():
+                sent = await one.send("E2", b"without the device")
+                entry = await one.entry(sent)
+                assert entry.delivery.state.value == "VERIFYING"
+                assert entry.metadata.processors_named(SIGNATURE) == ()
+                assert "waits for the signing device" in (await one.trace(sent))[0].detail
+                assert await message_rows(one, sent) == []
+            # A restart changes nothing, nor does an attempt that finds the device still away.
+            async with one.run():
+                assert (await one.entry(sent)).delivery.state.value == "VERIFYING"
+                device.put_back()
+                entry = await one.until(sent, "DELIVERED", "RECEIVED")
+                assert await two.receive() == (sent, b"without the device")
+                (processor,) = entry.metadata.processors_named(SIGNATURE)
+                (row,) = await message_rows(one, sent)
+                assert row.signature
+                states = [step.state.value for step in await one.trace(sent)]
+                accepted = states.index("ACCEPTED")
+                assert set(states[:accepted]) == {"VERIFYING"}
+            assert two.running is not None
+            received = await two.entry(sent, Side.RECEIVED)
+            assert received.metadata.processors_named(SIGNATURE) == (processor,)
+
+
+async def message_rows(one: OldGridpost, message_id: str) -> list[MessageRow]:
+    assert one.running is not None
+    rows = await one.running.parts.store.read(lambda work: work.journal.read(0, 10_000))
+    return [r.row for r in rows if isinstance(r.row, MessageRow) and r.row.message_id == message_id]
+
+
+async def test_without_a_device_a_missing_key_is_still_refused_at_the_start(tmp_path: Path) -> None:
+    node = TestNode(tmp_path / "N", "N1", TestRoot(tmp_path / "root"))
+    async with node.run():
+        one = OldGridpost(tmp_path / "E1", await node.endpoint("E1"))
+    (one.folder / "papers" / "signing.key").unlink()
+    with pytest.raises(Refusal, match="no key and certificate for SIGNING"):
+        async with one.run():
+            pass
+
+
+async def test_a_wrong_pin_is_shown_to_the_device_once(tmp_path: Path, device: Device) -> None:
+    node = TestNode(tmp_path / "N", "N1", TestRoot(tmp_path / "root"))
+    async with node.run():
+        endpoint = await node.endpoint("E1")
+    put_keys(device.access, [endpoint.keys[CertificateKind.SIGNING]])
+    token = AwaitedToken(replace(device.access, pin="0000"))
+    certificate = endpoint.certificates[CertificateKind.SIGNING]
+    told = set()
+    for _ in range(3):
+        with pytest.raises(Refusal) as refused:
+            token.sign(certificate, b"x")
+        assert refused.value.rule is Rule.KEY_TOKEN
+        told.add(refused.value.id)
+    assert len(told) == 1
