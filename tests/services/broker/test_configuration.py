@@ -101,3 +101,10 @@ def test_doubts_are_warnings(tmp_path: Path) -> None:
     assert any("virtual_host" in warning for warning in warnings)
     assert any("server.urls" in warning for warning in warnings)
     assert any("section rabbitmq" in w for w in check(written(tmp_path, "", RABBITMQ)).warnings)
+
+
+def test_how_many_transactions_may_be_open_is_configured(tmp_path: Path) -> None:
+    usual = read_broker_configuration(written(tmp_path))
+    assert usual.settings().open_transactions == 16
+    few = read_broker_configuration(written(tmp_path, sections="[queues]\nopen_transactions = 2"))
+    assert few.settings().open_transactions == 2
