@@ -89,7 +89,8 @@ class LimitsSection(_Section):
     max_connections_per_component: Count = 32
     max_links: Count = 64
     max_sessions: Count = 16
-    max_frame_size: Annotated[int, Field(ge=512)] = 128 * KIB
+    max_frame_size: Annotated[int, Field(ge=512)] = 64 * KIB
+    session_window: Count = 16 * MIB
     credit: Count = 500
     max_unsettled: Count = 2_000
     max_incoming: Count = 128 * MIB
@@ -104,6 +105,7 @@ class LimitsSection(_Section):
             max_connections=self.max_connections,
             max_connections_per_identity=self.max_connections_per_component,
             max_frame_size=self.max_frame_size,
+            session_window=self.session_window,
             max_sessions=self.max_sessions,
             max_links=self.max_links,
             max_message_size=self.max_message_size,
