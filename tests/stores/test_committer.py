@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gridpost.core.message_box import Search
+from gridpost.core.delivery import Event, Occurrence, decide
+from gridpost.core.message_box import BoxEntry, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.sqlite import Settings, SqliteStore
@@ -202,3 +203,63 @@ async def test_a_large_document_holds_up_nobody(
     assert not task.done()
     gate.set()
     assert await task
+
+
+async def test_a_work_that_fails_takes_its_journal_rows_with_it_and_no_others(
+    store: SqliteStore,
+) -> None:
+    def fails(unit: UnitOfWork) -> None:
+        unit.journal.append(note("undone"))
+        # Whoever reads sees what this and earlier works have appended.
+        assert [found.row.action for found in unit.journal.read(0, 10)] == ["first", "undone"]
+        unit.journal.append(note("undone too"))
+        raise Refusal(Rule.INTERNAL, "no")
+
+    async with held(store):
+        first, failing, last = await _submit(
+            store,
+            [
+                lambda unit: unit.journal.append(note("first")),
+                fails,
+                lambda unit: unit.journal.append(note("last")),
+            ],
+        )
+    assert (await first, await last) == (1, 2)
+    with pytest.raises(Refusal):
+        await failing
+    found = await store.read(lambda unit: unit.journal.read(0, 10))
+    assert [(row.sequence, row.row.action) for row in found] == [(1, "first"), (2, "last")]
+
+
+async def test_what_was_put_and_undone_is_not_remembered(store: SqliteStore) -> None:
+    mistaken, right = box_entry(message_id="m1", application="a"), box_entry(message_id="m1")
+
+    def fails(unit: UnitOfWork) -> None:
+        unit.box.put(mistaken, b"x")
+        raise Refusal(Rule.INTERNAL, "no")
+
+    with pytest.raises(Refusal):
+        await store.run(fails)
+    await store.run(lambda unit: unit.box.put(right, b"x"))
+    side, key = right.delivery.side, right.message_id
+    assert await store.run(lambda unit: unit.box.find(side, key)) == right
+    assert await store.read(lambda unit: unit.box.find(side, key)) == right
+
+
+async def test_an_entry_is_found_as_it_was_moved(store: SqliteStore) -> None:
+    entry = box_entry()
+    side, key = entry.delivery.side, entry.message_id
+    await store.run(lambda unit: unit.box.put(entry, b"x"))
+    now = entry.delivery.changed_at
+
+    def move(unit: UnitOfWork) -> BoxEntry | None:
+        known = unit.box.find(side, key)
+        assert known is not None
+        unit.box.move(side, decide(known.delivery, Occurrence(Event.ACCEPT), now))
+        return unit.box.find(side, key)
+
+    moved = await store.run(move)
+    assert moved is not None
+    assert moved.delivery.state is not entry.delivery.state
+    assert await store.run(lambda unit: unit.box.find(side, key)) == moved
+    assert await store.read(lambda unit: unit.box.find(side, key)) == moved

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import gc
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -29,6 +28,7 @@ from gridpost.assembly.console import console_port, settings_of, whose
 from gridpost.assembly.descriptors import allow_connections
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.garbage import spare_collections
 from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.console.broker import PLACES, BrokerConsole
@@ -308,18 +308,8 @@ async def run_broker(file: Path) -> None:
     configuration = read_broker_configuration(file)
     allow_connections(configuration.limits.max_connections)
     async with running_broker(configuration, file=file):
-        _spare_collections()
+        spare_collections()
         await stop.wait()
-
-
-def _spare_collections() -> None:
-    """What was made until now stays: there is no point in looking for cycles in it again and again.
-
-    Messages and their deliveries hold no cycles, so those that pass need no frequent look either.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 async def _reload(running: RunningBroker, file: Path) -> None:

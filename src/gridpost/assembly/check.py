@@ -30,6 +30,7 @@ from gridpost.assembly.endpoint_configuration import (
     EndpointConfiguration,
     read_endpoint_configuration,
 )
+from gridpost.assembly.key_pairs import check_endpoint_pairs, check_pair
 from gridpost.assembly.node_configuration import COMPONENT as NODE
 from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
 from gridpost.assembly.seal_configuration import seal_doubts
@@ -115,6 +116,7 @@ def _console(section: ConsoleSection | None) -> list[str]:
         return []
     if section.certificate is not None and section.key is not None:
         FileCredentials(section.certificate, section.key)()
+        check_pair(section.certificate, section.key)
     found = []
     if not section.users and section.oidc is None:
         found.append("console has no users: nobody can sign in ('gridpost console user add')")
@@ -160,6 +162,7 @@ def _endpoint(file: Path) -> Checked:
     if configuration.postgres is not None:
         configuration.postgres.settings()
     change(None, configuration.entry())
+    check_endpoint_pairs(configuration)
     urls = [] if configuration.direct is None else list(configuration.direct.urls)
     warnings = [*_addresses(urls), *_unused(configuration)]
     warnings += never_used(

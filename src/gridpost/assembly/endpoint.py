@@ -35,6 +35,7 @@ from gridpost.assembly.endpoint_ports import (
 )
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.garbage import keep_what_is_made
 from gridpost.assembly.operations_token import admitting, nobody, write_token
 from gridpost.assembly.watching import Watched, Watching, shared_cursors, watching
 from gridpost.core.component import ComponentType
@@ -309,6 +310,7 @@ async def run_endpoint(file: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running_endpoint(read_endpoint_configuration(file), file=file) as running:
+        keep_what_is_made()
         waiting = asyncio.create_task(stop.wait())
         # A duty that ends is a programming error: it must end the process, not hide.
         await asyncio.wait([waiting, running.service], return_when=asyncio.FIRST_COMPLETED)

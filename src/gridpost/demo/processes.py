@@ -23,6 +23,8 @@ from gridpost.core.refusal import Refusal, Rule
 READY = MappingProxyType({"capacity": "active", "bus": "serving"})
 LISTENING = "listening"
 READY_SECONDS, STOP_SECONDS = 180.0, 20.0
+_AT_ONCE = 65_536
+_ORDINARY = b'"level": "info"'
 COMMAND = "from gridpost.cli import main; main()"
 
 
@@ -102,12 +104,19 @@ class ComponentProcess:
 
     async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        # Written as it comes, line by line: a log is read while the component runs.
+        # Written as it comes: a log is read while the component runs.
+        rest = b""
         with self.log.open("ab", buffering=0) as file:
-            async for line in process.stderr:
-                file.write(line)
-                self._lines += 1
-                self._look_at(line)
+            while some := await process.stderr.read(_AT_ONCE):
+                file.write(some)
+                *lines, rest = (rest + some).split(b"\n")
+                for line in lines:
+                    self._lines += 1
+                    # A busy component writes many lines that say nothing about its start or end.
+                    if not self._ready.is_set() or _ORDINARY not in line:
+                        self._look_at(line)
+        if rest:
+            self._look_at(rest)
         await process.wait()
         self.ended.set()
 

@@ -89,22 +89,38 @@ def _writer_of(kind: type[JournalRow]) -> Callable[[JournalRow], str]:
     """The text that `write_json` would give, put together field by field: a broker writes many."""
     known = _FIELDS[kind]
     get = attrgetter(*(field.name for field in known))
-    converters = [field.write for field in known]
+    writers = [_text_writer(field) for field in known]
     template = "{" + ",".join(f"{_text(field.name)}:%s" for field in known) + "}"
 
     def write_fields(row: JournalRow) -> str:
         return template % tuple(
             [
+                # Also an enumeration of texts is one.
                 _text(value)
-                if type(value) is str
-                else str(value)
-                if type(value) is int
-                else write_json(value if convert is None or value is None else convert(value))
-                for value, convert in zip(get(row), converters, strict=True)
+                if isinstance(value, str)
+                else "null"
+                if value is None
+                else writer(value)
+                for value, writer in zip(get(row), writers, strict=True)
             ]
         )
 
     return write_fields
+
+
+def _plain(value: Any) -> str:
+    if type(value) is bool:
+        return "true" if value else "false"
+    return str(value) if type(value) is int else write_json(value)
+
+
+def _text_writer(field: _Field) -> Callable[[Any], str]:
+    convert = field.write
+    if convert is None:
+        return _plain
+    if convert is to_microseconds:
+        return lambda at: str(to_microseconds(at))
+    return lambda value: write_json(convert(value))
 
 
 _FIELDS: Mapping[type[JournalRow], tuple[_Field, ...]] = {

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from gridpost.assembly.broker import pem_key
 from gridpost.assembly.broker_configuration import BrokerConfiguration
 from gridpost.assembly.bus_configuration import BusConfiguration
 from gridpost.assembly.capacity_configuration import CapacityConfiguration
@@ -21,10 +22,14 @@ from gridpost.assembly.network import NetworkPlan, Party, ports_from, write_netw
 from gridpost.assembly.node_configuration import NodeConfiguration
 from gridpost.assembly.root_ca import ROOT_FILE, create_root
 from gridpost.assembly.surroundings import own_certificates, own_doubts
+from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal
 from gridpost.stores.keys import owner_only
-from gridpost.stores.keys.files import write_record
-from support.pki import shared_pki
+from gridpost.stores.keys.files import FileKeyring, write_record
+from gridpost.stores.keys.rsa_operations import to_pkcs8
+from gridpost.wire.x509 import read_certificate, to_pem
+from support.odd_certificates import self_signed
+from support.pki import rsa_key, shared_pki
 
 
 @pytest.fixture
@@ -94,6 +99,40 @@ def test_a_root_that_has_expired_is_refused_and_one_that_ends_is_doubted(file, t
     assert any("the certificate ends at" in warning for warning in check(file).warnings)
     change(file, "ending/root.pem", "old/root.pem")
     with pytest.raises(Refusal, match="expired"):
+        check(file)
+
+
+def _shown(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate and its key, as a port shows them."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    certificate.write_bytes(to_pem(self_signed(name, rsa_key(name))))
+    key.write_bytes(pem_key(to_pkcs8(rsa_key(name))))
+    return certificate, key
+
+
+@pytest.mark.parametrize("section", ["api", "console"])
+def test_a_key_of_another_certificate_is_refused_with_its_name(file, tmp_path, section):
+    certificate, key = _shown(tmp_path, "one")
+    other = _shown(tmp_path, "other")[1]
+    if "[console]" not in file.read_text():
+        file.write_text(file.read_text() + "[console]\nport = 0\n")
+    change(file, f"[{section}]\n", f'[{section}]\ncertificate = "{certificate}"\nkey = "{key}"\n')
+    check(file)
+    change(file, f'key = "{key}"', f'key = "{other}"')
+    with pytest.raises(Refusal, match=r"other\.key is not the private key of .*one\.pem"):
+        check(file)
+
+
+def test_enrolled_keys_are_those_of_their_certificates(file, tmp_path):
+    folder = tmp_path / "network" / "E1" / "data" / "keys"
+    folder.mkdir(mode=0o700, parents=True)
+    ring = FileKeyring(folder)
+    ring.import_key(to_pkcs8(rsa_key("one")))
+    ring.install(read_certificate(self_signed("one", rsa_key("one")), CertificateKind.SIGNING))
+    assert check(file).warnings == []
+    (kept,) = folder.glob("*.key")
+    kept.unlink()
+    with pytest.raises(Refusal, match="no private key for the certificate"):
         check(file)
 
 

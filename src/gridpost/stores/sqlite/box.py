@@ -8,7 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import compress
+from operator import ne
 from typing import Any
 
 from gridpost.core.delivery import Decision, Side, Status, TraceEntry
@@ -39,6 +41,7 @@ from gridpost.stores.box_rows import (
 from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
+from gridpost.stores.sqlite.known_entries import Key, KnownEntries
 from gridpost.stores.sqlite.retention import FINISHED, discard, purge
 from gridpost.stores.sqlite.search import SqliteSearch
 from gridpost.stores.sqlite.statements import insert_rows, select_each
@@ -70,10 +73,6 @@ _CONTENT = """
 """
 _STATE = f"""
     SELECT number, {", ".join(StateRow._fields)} FROM message WHERE message_id = ? AND side = ?
-"""
-_MOVE = f"""
-    UPDATE message SET {", ".join(f"{column} = ?" for column in StateRow._fields)}
-    WHERE number = ?
 """
 _TRACE = """
     INSERT INTO trace (message, line, at, event, state, moved, detail, acknowledgement_id)
@@ -133,14 +132,25 @@ _OLDEST_QUEUED = """
 """
 
 
+@cache
+def _move(changed: tuple[bool, ...]) -> str:
+    columns = ", ".join(f"{column} = ?" for column in compress(StateRow._fields, changed))
+    return f"UPDATE message SET {columns} WHERE number = ?"
+
+
 class SqliteBox:
     """core.ports.MessageBox."""
 
-    __slots__ = ("_connection", "_files", "_put")
+    __slots__ = ("_connection", "_files", "_known", "_put", "_states")
 
-    def __init__(self, connection: sqlite3.Connection, files: WorkFiles) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, files: WorkFiles, entries: KnownEntries | None = None
+    ) -> None:
         self._connection = connection
         self._files = files
+        self._known = entries
+        # What this work has put, found or moved, as the database has it now.
+        self._states: dict[Key, tuple[int, StateRow]] = {}
         # What was sent in this work, so that its transfer need not ask the database for it again.
         self._put: dict[str, tuple[int, Metadata]] = {}
 
@@ -168,13 +178,29 @@ class SqliteBox:
         contents = []
         for number, (row, (entry, content)) in numbered:
             contents.append((number, *self._files.keep(content)))
+            self._states[row.metadata.message_id, row.side] = number, row.state
+            if self._known is not None:
+                self._known.add(entry, number)
             if row.side == Side.SENT:
                 self._put[entry.message_id] = (number, entry.metadata)
         insert_rows(self._connection, _PUT_CONTENT, contents)
         return new
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
-        return self._entry(_FIND, (message_id, side.value))
+        key = message_id, side.value
+        if self._known is None:
+            return self._entry(_FIND, key)
+        place = self._state(key)
+        if place is None:
+            return None
+        number, state = place
+        known = self._known.find(key, number, state.state, state.expires_at, state.changed_at)
+        if known is not None:
+            return known
+        found = self._entry(_FIND, key)
+        if found is not None:
+            self._known.add(found, number)
+        return found
 
     def sign(self, metadata: Metadata) -> None:
         processors = MetadataRow.from_metadata(metadata).processors
@@ -189,14 +215,27 @@ class SqliteBox:
 
     def move(self, side: Side, decision: Decision) -> None:
         delivery = decision.delivery
-        found = self._connection.execute(_STATE, (delivery.message_id, side.value)).fetchone()
-        if found is None:
+        key = delivery.message_id, side.value
+        place = self._state(key)
+        if place is None:
             raise ValueError(f"no {side} message {delivery.message_id} is in the box")
-        number, *before = found
+        number, before = place
         after = StateRow.from_delivery(delivery)
-        if after != tuple(before):
-            self._connection.execute(_MOVE, (*after, number))
+        if after != before:
+            # SQLite writes every index anew that has one of the columns, changed or not.
+            changed = tuple(map(ne, after, before))
+            self._connection.execute(_move(changed), (*compress(after, changed), number))
+            self._states[key] = number, after
         self._connection.execute(_TRACE, (number, *TraceRow.from_entry(decision.entry), number))
+
+    def _state(self, key: Key) -> tuple[int, StateRow] | None:
+        place = self._states.get(key)
+        if place is None:
+            found = self._connection.execute(_STATE, key).fetchone()
+            if found is None:
+                return None
+            place = self._states[key] = found[0], StateRow._make(found[1:])
+        return place
 
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
         rows = self._connection.execute(_TRACE_OF, (message_id, side.value)).fetchall()
@@ -306,6 +345,7 @@ class SqliteBox:
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
         self._put.clear()
+        self._states.clear()
         return purge(self._connection, self._files, retention, now, limit)
 
     def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
@@ -319,6 +359,7 @@ class SqliteBox:
 
     def discard(self, side: Side, message_ids: Sequence[str]) -> int:
         self._put.clear()
+        self._states.clear()
         return discard(self._connection, self._files, side, message_ids)
 
     def _refuse_used_conversations(self, rows: Iterable[BoxRow]) -> None:

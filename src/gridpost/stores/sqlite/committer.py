@@ -19,6 +19,8 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.job import Job, deliverable, resolve
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.faults import refusal_of
+from gridpost.stores.sqlite.journal import GroupJournal
+from gridpost.stores.sqlite.known_entries import KnownEntries
 from gridpost.stores.sqlite.unit import SqliteUnit
 
 Work = Callable[[SqliteUnit], Any]
@@ -56,6 +58,8 @@ class Committer:
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._lock = Lock()
+        self._journal = GroupJournal(connection)
+        self._entries = KnownEntries()
         self._thread = Thread(target=self._serve, name="gridpost-committer", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +94,7 @@ class Committer:
         stopping = False
         try:
             self._begin()
+            self._journal.forget()
             job: _Job | None = first
             size = 0
             while job is not None:
@@ -105,6 +110,7 @@ class Committer:
                     stopping = job is None
                 except Empty:
                     break
+            self._journal.flush()
             self._commit()
         except Exception as error:
             self._abandon(group or [first], error)
@@ -119,18 +125,23 @@ class Committer:
         """One work in its own savepoint: what it raises undoes it alone."""
         execute = self._connection.execute
         execute("SAVEPOINT work")
+        self._journal.begin_work()
         try:
-            job.result = job.work(SqliteUnit(self._connection, job.files))
+            unit = SqliteUnit(self._connection, job.files, self._journal, self._entries)
+            job.result = job.work(unit)
         except BaseException as error:
             if not self._connection.in_transaction:
                 raise _TransactionLost from error
             execute("ROLLBACK TO work")
+            self._journal.undo_work()
+            self._entries.clear()
             job.files.undo()
             job.error = refusal_of(error) or deliverable(error)
         execute("RELEASE work")
 
     def _abandon(self, group: Iterable[_Job], error: Exception) -> None:
         """The transaction failed as a whole: none of it happened, and everybody is told so."""
+        self._entries.clear()
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

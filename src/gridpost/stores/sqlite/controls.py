@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from gridpost.core.delivery import Side
 from gridpost.core.holds import Hold, HoldKind, Links
@@ -134,7 +135,7 @@ class SqliteControls:
 
     def keep_papers(self, side: Side, message_id: str, papers: Mapping[str, bytes]) -> None:
         for name, body in papers.items():
-            key = (name, hashlib.sha256(body).digest(), message_id, side.value)
+            key = (name, _digest(body), message_id, side.value)
             # Nearly every message has papers that are here already.
             if self._connection.execute(_KEEP, key).rowcount:
                 continue
@@ -150,3 +151,9 @@ class SqliteControls:
 
     def tidy_papers(self, limit: int) -> int:
         return self._connection.execute(_TIDY, (limit,)).rowcount
+
+
+@lru_cache(64)
+def _digest(paper: bytes) -> bytes:
+    """Thousands of messages in a row have the same two papers."""
+    return hashlib.sha256(paper).digest()

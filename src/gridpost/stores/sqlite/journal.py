@@ -9,6 +9,7 @@ from typing import Any
 
 from gridpost.core.journal import LISTED_KINDS, EnvelopeRow, JournalRow, Recorded
 from gridpost.stores import journal_rows
+from gridpost.stores.sqlite.statements import insert_rows
 from gridpost.stores.values import to_microseconds
 
 # The same in the first version of every kind of store: what reads one journal reads them all. A
@@ -36,10 +37,9 @@ JOURNAL = (
 
 # The next number comes from the table itself: a work that is undone gives its numbers back.
 _LAST = "coalesce((SELECT max(sequence) FROM journal), (SELECT pruned FROM journal_state))"
-_APPEND = f"""
-    INSERT INTO journal (sequence, at, kind, schema_version, payload)
-    VALUES ({_LAST} + 1, ?, ?, ?, ?)
-"""
+_INSERT = "INSERT INTO journal (sequence, at, kind, schema_version, payload)"
+_APPEND = f"{_INSERT} VALUES ({_LAST} + 1, ?, ?, ?, ?)"
+_LAST_NUMBER = f"SELECT {_LAST}"
 _READ = """
     SELECT sequence, at, kind, schema_version, payload FROM journal
     WHERE sequence > ? ORDER BY sequence LIMIT ?
@@ -142,6 +142,82 @@ class SqliteJournal:
             return 0
         self._connection.execute(_MARK_PRUNED, (last,))
         return self._connection.execute(_DELETE, (last,)).rowcount
+
+
+class GroupJournal(SqliteJournal):
+    """The journal of a transaction that many works share: their rows go into the table together.
+
+    A row has its number at once. Whoever reads the journal finds everything that was appended; a work
+    that is undone takes its own rows with it and no others.
+    """
+
+    __slots__ = ("_early", "_kept", "_last", "_rows")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.forget()
+
+    def forget(self) -> None:
+        """A transaction begins, or failed as a whole."""
+        self._last: int | None = None
+        self._rows: list[tuple[Any, ...]] = []
+        self.begin_work()
+
+    def begin_work(self) -> None:
+        self._kept = len(self._rows)
+        self._early: list[tuple[Any, ...]] = []
+        """Rows that went into the table since then, and leave it when the work is undone."""
+
+    def undo_work(self) -> None:
+        self._rows = (self._early + self._rows)[: self._kept]
+        self._last = self._rows[-1][0] if self._rows else None
+        self._early = []
+
+    def flush(self) -> None:
+        if self._rows:
+            insert_rows(self._connection, _INSERT, self._rows)
+            self._early += self._rows
+            self._rows = []
+
+    def append(self, row: JournalRow) -> int:
+        stored = journal_rows.write(row)
+        if self._last is None:
+            (self._last,) = self._connection.execute(_LAST_NUMBER).fetchone()
+        number: int = self._last + 1
+        self._rows.append((number, *stored))
+        self._last = number
+        return number
+
+    def append_all(self, rows: Iterable[JournalRow]) -> None:
+        for row in rows:
+            self.append(row)
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        self.flush()
+        return super().read(after, limit)
+
+    def listed(self, after: int, limit: int) -> Sequence[Recorded]:
+        self.flush()
+        return super().listed(after, limit)
+
+    def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        self.flush()
+        return super().latest(kind, limit, before)
+
+    def mark_exported(self, sequence: int) -> None:
+        self.flush()
+        super().mark_exported(sequence)
+
+    def prune(
+        self,
+        now: datetime,
+        retention: timedelta,
+        *,
+        keep_exported: timedelta | None = None,
+        limit: int = 10_000,
+    ) -> int:
+        self.flush()
+        return super().prune(now, retention, keep_exported=keep_exported, limit=limit)
 
 
 def _recorded(rows: Iterable[Sequence[Any]]) -> list[Recorded]:

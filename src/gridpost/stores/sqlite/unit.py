@@ -14,6 +14,7 @@ from gridpost.stores.sqlite.directory_client import (
 )
 from gridpost.stores.sqlite.entries import SqliteEntries
 from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.known_entries import KnownEntries
 from gridpost.stores.sqlite.notices import SqliteNotices
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
 
@@ -26,11 +27,18 @@ class SqliteUnit:
 
     __slots__ = ("_connection", "box", "files", "journal", "notices")
 
-    def __init__(self, connection: sqlite3.Connection, files: WorkFiles) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        files: WorkFiles,
+        journal: SqliteJournal | None = None,
+        entries: KnownEntries | None = None,
+    ) -> None:
+        """`journal` and `entries` are those of the transaction that the work is part of."""
         self._connection = connection
         self.files = files
-        self.box = SqliteBox(connection, files)
-        self.journal = SqliteJournal(connection)
+        self.box = SqliteBox(connection, files, entries)
+        self.journal = journal or SqliteJournal(connection)
         self.notices = SqliteNotices(connection)
 
     @property

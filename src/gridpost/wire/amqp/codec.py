@@ -45,6 +45,8 @@ Buffer: TypeAlias = bytes | memoryview
 _CODES = [bytes((code,)) for code in range(256)]
 # Octets of a bytes are quicker to get at than those of a view, if there are not too many to copy.
 _WORTH_COPYING = 4096
+_NULL, _STRING8 = 0x40, 0xA1
+_NOTHING = _CODES[_NULL]
 _UINT32 = struct.Struct(">I")
 _TWO_UINT32 = struct.Struct(">II")
 
@@ -158,10 +160,9 @@ class _Reader:
         octets = data[start:stop]
         if code in BINARY:
             return bytes(octets), stop
-        try:
-            return str(octets, "utf-8") if code in STRING else Symbol(str(octets, "ascii")), stop
-        except UnicodeDecodeError:
-            raise malformed("a string or symbol is not text in its encoding") from None
+        if code in STRING:
+            return _text(octets), stop
+        return Symbol(_text(octets, "ascii")), stop
 
     def _compound(self, code: int, at: int, end: int, depth: int) -> tuple[Value, int]:
         self._check_depth(depth)
@@ -172,10 +173,19 @@ class _Reader:
         if code in ARRAY:
             return self._array(count, at, stop, depth + 1), stop
         values: list[Value] = []
-        read = self.value
+        read, data = self.value, self._data
         for _ in range(count):
-            value, at = read(at, stop, depth + 1)
-            values.append(value)
+            # Nearly all that messages hold are nulls and short strings.
+            first = data[at] if at + 2 <= stop else -1
+            if first == _NULL:
+                values.append(None)
+                at += 1
+            elif first == _STRING8 and at + 2 + data[at + 1] <= stop:
+                start, at = at + 2, at + 2 + data[at + 1]
+                values.append(_text(data[start:at]))
+            else:
+                value, at = read(at, stop, depth + 1)
+                values.append(value)
         if at != stop:
             raise malformed("octets are left over in a list or map")
         if code in LIST:
@@ -208,6 +218,13 @@ class _Reader:
             raise Refusal(
                 Rule.LIMIT_EXCEEDED, f"AMQP values are nested deeper than {self._limits.max_depth}"
             )
+
+
+def _text(octets: Buffer, encoding: str = "utf-8") -> str:
+    try:
+        return str(octets, encoding)
+    except UnicodeDecodeError:
+        raise malformed("a string or symbol is not text in its encoding") from None
 
 
 def _bounds(data: Buffer, code: int, at: int, end: int) -> tuple[int, int, int]:
@@ -251,7 +268,7 @@ def encode_composite(descriptor: int, fields: Sequence[Value]) -> bytes:
     count = len(fields)
     while count and fields[count - 1] is None:
         count -= 1
-    content = b"".join([encode(field) for field in fields[:count]])
+    content = b"".join([_NOTHING if field is None else encode(field) for field in fields[:count]])
     head = b"\x00\x53" + _CODES[descriptor]
     if not count:
         return head + _CODES[EMPTY_LIST]
