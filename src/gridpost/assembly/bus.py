@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 log = structlog.get_logger(__name__)
+
+SWITCH_INTERVAL = 0.0005
 
 
 @dataclass
@@ -122,6 +125,7 @@ async def running_bus(
         keeper = Amqp091Keeper(
             configuration.rabbitmq.client(), service.connected, purpose="bus", lost=service.lost
         )
+        service.waiting_for = lambda: keeper.why.message if keeper.why else "RabbitMQ"
         kept = configuration.journal
         duties: list[Callable[[], Coroutine[Any, Any, None]]] = [
             service.run,
@@ -136,7 +140,6 @@ async def running_bus(
             stack.push_async_callback(_ended, asyncio.create_task(duty()))
         stack.push_async_callback(keeper.close)
         stack.push_async_callback(service.pause)
-        await keeper.start()
         watch = await stack.enter_async_context(
             bus_watch(configuration, clock, ledger, service, lambda: keeper.connection)
         )
@@ -153,6 +156,7 @@ async def running_bus(
                 configuration.operations.port,
             )
         )
+        await keeper.start(patience=configuration.rabbitmq.patience.total_seconds())
         web_port = await stack.enter_async_context(
             web_services(configuration, service, door, security)
         )
@@ -176,12 +180,26 @@ async def running_bus(
 
 async def run_bus(file: Path) -> None:
     """`gridpost bus run`: until SIGTERM or SIGINT asks for an orderly stop."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    # The thread that commits and the loop hand works to each other: neither waits long for its turn.
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    stop, serving = asyncio.Event(), False
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def ask_to_stop() -> None:
+        stop.set()
+        if not serving and task is not None:
+            task.cancel()  # it may wait for RabbitMQ for long
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with running_bus(read_bus_configuration(file), file=file):
-        await stop.wait()
+        loop.add_signal_handler(number, ask_to_stop)
+    try:
+        async with running_bus(read_bus_configuration(file), file=file):
+            serving = True
+            await stop.wait()
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        log.info("stopped before it served")
 
 
 def _register(name: str, service: BusService) -> None:

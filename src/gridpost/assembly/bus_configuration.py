@@ -64,6 +64,8 @@ class BusRabbitmqSection(_Section):
     certificate: Path | None = None
     key: Path | None = None
     heartbeat: Annotated[int, Field(ge=5, le=60)] = 30
+    patience: Period = timedelta(minutes=5)
+    """How long a bus that starts waits for a RabbitMQ that is not ready yet."""
 
     def client(self) -> Amqp091Client:
         tls = None
