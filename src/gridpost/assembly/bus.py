@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 
 AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 log = structlog.get_logger(__name__)
-
-SWITCH_INTERVAL = 0.0005
 
 
 @dataclass
@@ -180,8 +177,6 @@ async def running_bus(
 
 async def run_bus(file: Path) -> None:
     """`gridpost bus run`: until SIGTERM or SIGINT asks for an orderly stop."""
-    # The thread that commits and the loop hand works to each other: neither waits long for its turn.
-    sys.setswitchinterval(SWITCH_INTERVAL)
     stop, serving = asyncio.Event(), False
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 

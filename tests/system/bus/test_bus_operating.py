@@ -112,6 +112,9 @@ async def test_a_bus_that_starts_before_rabbitmq_waits_for_it_and_says_so(
         assert f"localhost:{broker}" in await said
         await opened
         found = await health(bus)
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as web:
+            living = await web.get(f"http://127.0.0.1:{operations}/instances")
+        assert [one["name"] for one in living.json()] == [bus.service.instance]
         assert found["ready"] is True
         assert "waiting_for" not in found
         connection = await rabbitmq.client(virtual_host=virtual_host).connect()

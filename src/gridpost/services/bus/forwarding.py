@@ -269,14 +269,18 @@ class Forwarder:
         self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str
     ) -> None:
         """With the address to which whoever serves it replies by itself."""
-        service, header = self._service, trip.message.header
         if target.web:
             await self._post(trip, target, body)
-            return
-        if target.party:
+        elif target.party:
             await self._to_party(trip, target, body, reply_to, key)
-            return
+        else:
+            await self._put(trip, target, body, reply_to, key)
+        self._service.step("route passed on")
+
+    async def _put(self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str) -> None:
+        service, header = self._service, trip.message.header
         await self._journal.note(self._out(trip, target, body))
+        service.step("route written")
         properties = Properties(
             content_type="application/xml",
             content_encoding="UTF-8",
@@ -307,7 +311,9 @@ class Forwarder:
             now = service.clock.now()
             return unit.remember(header.source or "", keys, digest, [outgoing], now)
 
-        await service.post.publish(await service.ledger.run(work))
+        posts = await service.ledger.run(work)
+        service.step("route written")
+        await service.post.publish(posts)
 
     async def _to_party(
         self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str
@@ -328,6 +334,7 @@ class Forwarder:
             unit.record(self._out(trip, target, body))
 
         await self._service.ledger.run(work)
+        self._service.step("route written")
         await self._tried(trip, lambda: bridge.send(target.party, body, correlation))
 
     # -- what is written down and said

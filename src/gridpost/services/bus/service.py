@@ -10,19 +10,21 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import structlog
+from lxml import etree
 
 from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
 from gridpost.core.bus import BusLedger, Instance, Outgoing
 from gridpost.core.envelope import (
     EVENT_VERBS,
     OPERATION_SET_NOUN,
+    EventMessage,
     FaultMessage,
     RequestMessage,
     Verb,
@@ -39,7 +41,7 @@ from gridpost.services.bus.processing import Processor, Treated, message_id_of
 from gridpost.services.bus.settings import BusSettings
 from gridpost.services.bus.settling import Settling
 from gridpost.services.bus.subscribers import Subscriber
-from gridpost.wire.envelope import amqp10
+from gridpost.wire.envelope import Fragment, amqp10, content, parts
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +72,7 @@ class BusService:
         self.waiting_for: Callable[[], str] = lambda: "RabbitMQ"
         """What is missing while there is no broker, in words."""
         self.post = Post(settings, ledger, clock, web)
-        self._step = step
+        self.step = step
         self._consuming: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._others: frozenset[str] = frozenset()
@@ -81,6 +83,23 @@ class BusService:
 
     def listens(self, verb: str, noun: str) -> Callable[[Listener], Listener]:
         return self.handlers.listens(verb, noun)
+
+    # -- payloads, for handlers
+
+    def content(self, message: RequestMessage | EventMessage) -> Sequence[Fragment]:
+        """The XML of a payload, up to `limits.message_bytes` of it."""
+        payload = message.payload
+        return () if payload is None else content(payload, limits=self.settings.reading.limits)
+
+    def parts(self, message: RequestMessage | EventMessage) -> Iterator[etree._Element]:
+        """The children of a payload one after the other, up to `limits.payload_bytes` of them."""
+        if message.payload is not None:
+            yield from parts(
+                message.payload,
+                noun=message.header.noun,
+                limit=self.settings.max_unpacked,
+                limits=self.settings.reading.limits,
+            )
 
     # -- the connection
 
@@ -162,7 +181,9 @@ class BusService:
         self, settling: Settling, incoming: Incoming, context: str, to: Subscriber
     ) -> None:
         body = _from_amqp10(incoming).body
+        self.step("event taken")
         refusal = await to.take(body)
+        self.step("event delivered")
         try:
             await self._note_delivery(body, context, to, refusal)
         except Refusal as unwritten:
@@ -171,6 +192,7 @@ class BusService:
             if not settling.closed:
                 await settling.nack(incoming.tag, requeue=True)
             return
+        self.step("event noted")
         if not settling.closed:
             if refusal is None:
                 await settling.ack(incoming.tag)
@@ -263,7 +285,7 @@ class BusService:
         )
         started = time.perf_counter()
         try:
-            self._step("taken")
+            self.step("taken")
             if CLAIM in (found.headers or {}):
                 incoming = await self._redeemed(incoming)
             if not event and await self._forwarded(settling, incoming, context, name):
@@ -274,11 +296,11 @@ class BusService:
                 if not incoming.redelivered:
                     await self._acknowledge(incoming.body, arrival)
                 treated = await self.processor.request(incoming.body, arrival)
-            self._step("committed")
+            self.step("committed")
             await self.post.publish(treated.posts)
-            self._step("published")
+            self.step("published")
             await self._settle(settling, incoming.tag, treated)
-            self._step("settled")
+            self.step("settled")
         except Refusal as refusal:
             # Ours to do again: the broker keeps it.
             log.warning("an envelope is taken again", reason=refusal.message, destination=name)
@@ -317,6 +339,7 @@ class BusService:
             correlation = found.correlation_id or found.message_id or ""
             post = Outgoing(f"queue:{found.reply_to}", passed.answer, "", correlation)
             await self.post.publish([post])
+        self.step("route answered")
         if passed.dead:
             await settling.nack(incoming.tag, requeue=False)
         else:
