@@ -11,13 +11,16 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from gridpost.assembly.bus import open_ledger
+from gridpost.assembly.bus_bridge import MadesBridge
 from gridpost.assembly.bus_configuration import read_bus_configuration
-from gridpost.assembly.bus_parts import caller, web_post
+from gridpost.assembly.bus_parts import caller, forwarder, subscribers, web_post
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.bus import BusUnit
 from gridpost.envelope import RequestMessage
+from gridpost.services.bus.door import WebDoor
 from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.service import BusService
+from gridpost.services.bus.tables import TableBox
 
 
 async def serve(file: Path, stop_at: str) -> None:
@@ -25,10 +28,11 @@ async def serve(file: Path, stop_at: str) -> None:
     ledger = open_ledger(configuration)
 
     def step(name: str) -> None:
-        if name == stop_at:
+        if name == stop_at.replace("_", " "):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    calls = caller(web_post(configuration), None)
+    post = web_post(configuration)
+    calls = caller(post, None)
 
     async def call(url: str, envelope: bytes) -> bytes | None:
         answer = await calls.call(url, envelope)
@@ -51,11 +55,19 @@ async def serve(file: Path, stop_at: str) -> None:
         if stop_at == "handler":
             os.kill(os.getpid(), signal.SIGKILL)
 
+    door, bridge = WebDoor(service), None
+    if configuration.mades is not None:
+        bridge = MadesBridge(configuration.mades, service, door)
+    service.forwarder = forwarder(configuration, service, calls, bridge)
+    service.post.returned = service.forwarder.returned
+    service.subscribers = subscribers(
+        configuration, post, calls, lambda name: TableBox(ledger, name)
+    )
     keeper = configuration.rabbitmq.client().keep(service.connected, lost=service.lost)
     working = asyncio.create_task(service.run())
     await keeper.start()
     (file.parent / f"serving-{os.getpid()}").touch()
-    await working
+    await asyncio.gather(working, *([bridge.run()] if bridge is not None else []))
 
 
 def parent() -> None:

@@ -86,7 +86,7 @@ class Buses:
         return await asyncio.to_thread(ask)
 
     async def start(self, file: Path, stop_at: str) -> int:
-        pid = await self._ask("start", file, stop_at)
+        pid = await self._ask("start", file, stop_at.replace(" ", "_"))
         self._alive.add(pid)
         await eventually(lambda: (file.parent / f"serving-{pid}").exists(), 300)
         return pid

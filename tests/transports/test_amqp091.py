@@ -142,6 +142,32 @@ def test_a_connection_that_was_refused_leaves_nothing_behind() -> None:
         logging.disable(logging.NOTSET)
 
 
+class Unready:
+    """A RabbitMQ that refuses with these rules, one after the other."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = list(rules)
+
+    async def connect(self, purpose: str = "") -> RabbitConnection:
+        raise Refusal(self.rules.pop(0), "not yet")
+
+
+@pytest.mark.parametrize("last", [Rule.AMQP091_DENIED, Rule.AMQP091_FAILED])
+async def test_a_patient_keeper_waits_for_recovery_but_not_for_a_wrong_configuration(
+    last: Rule,
+) -> None:
+    async def work(connection: RabbitConnection) -> None: ...
+
+    client = Unready(Rule.AMQP091_UNREACHABLE, Rule.AMQP091_NOT_FOUND, last)
+    keeper = Amqp091Keeper(client, work, first=0.001)  # type: ignore[arg-type]
+    with pytest.raises(Refusal) as caught:
+        await keeper.start(patience=60)
+    assert caught.value.rule is last
+    assert client.rules == []
+    assert keeper.why is not None
+    assert keeper.why.rule is Rule.AMQP091_NOT_FOUND
+
+
 async def test_a_keeper_gives_a_new_connection_for_each_that_is_lost(rabbitmq: Rabbit) -> None:
     host = rabbitmq.virtual_host()
     given: list[RabbitConnection] = []

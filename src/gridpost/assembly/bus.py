@@ -118,6 +118,7 @@ async def running_bus(
         keeper = Amqp091Keeper(
             configuration.rabbitmq.client(), service.connected, purpose="bus", lost=service.lost
         )
+        service.waiting_for = lambda: keeper.why.message if keeper.why else "RabbitMQ"
         kept = configuration.journal
         duties: list[Callable[[], Coroutine[Any, Any, None]]] = [
             service.run,
@@ -132,7 +133,6 @@ async def running_bus(
             stack.push_async_callback(_ended, asyncio.create_task(duty()))
         stack.push_async_callback(keeper.close)
         stack.push_async_callback(service.pause)
-        await keeper.start()
         watch = await stack.enter_async_context(
             bus_watch(configuration, clock, ledger, service, lambda: keeper.connection)
         )
@@ -149,6 +149,7 @@ async def running_bus(
                 configuration.operations.port,
             )
         )
+        await keeper.start(patience=configuration.rabbitmq.patience.total_seconds())
         web_port = await stack.enter_async_context(
             web_services(configuration, service, door, security)
         )
@@ -170,12 +171,24 @@ async def running_bus(
 
 async def run_bus(file: Path) -> None:
     """`gridpost bus run`: until SIGTERM or SIGINT asks for an orderly stop."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stop, serving = asyncio.Event(), False
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def ask_to_stop() -> None:
+        stop.set()
+        if not serving and task is not None:
+            task.cancel()  # it may wait for RabbitMQ for long
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with running_bus(read_bus_configuration(file), file=file):
-        await stop.wait()
+        loop.add_signal_handler(number, ask_to_stop)
+    try:
+        async with running_bus(read_bus_configuration(file), file=file):
+            serving = True
+            await stop.wait()
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        log.info("stopped before it served")
 
 
 def _register(name: str, service: BusService) -> None:

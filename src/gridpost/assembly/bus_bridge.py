@@ -67,6 +67,8 @@ class MadesBridge:
         found = await self._endpoint.receive(message_type)
         if found is None or found.content is None:
             return False
+        step = self._service.step
+        step("party received")
         try:
             await take(found)  # type: ignore[operator]
         except Refusal as refusal:
@@ -78,7 +80,9 @@ class MadesBridge:
                 sender=found.message.sender,
                 reason=refusal.message,
             )
+        step("party taken")
         await self._endpoint.confirm(found.message.message_id)
+        step("party confirmed")
         return True
 
     async def _reply(self, received: Received) -> None:
@@ -99,6 +103,7 @@ class MadesBridge:
         given = await self._door.request(received.content, self._section.context, place)
         if given.body is None:
             return
+        self._service.step("party served")
         await self._endpoint.send(
             received.message.sender,
             self._section.response_type,

@@ -64,6 +64,8 @@ class BusRabbitmqSection(_Section):
     certificate: Path | None = None
     key: Path | None = None
     heartbeat: Annotated[int, Field(ge=5, le=60)] = 30
+    patience: Period = timedelta(minutes=5)
+    """How long a bus that starts waits for a RabbitMQ that is not ready yet."""
 
     def client(self) -> Amqp091Client:
         tls = None
@@ -95,6 +97,8 @@ class NounSection(_Section):
     """Without one, payloads are passed on unlooked at; typed services of MeterReadings and
     EndDeviceControls have one of our own."""
     journal_content: bool = False
+    streamed: bool = False
+    """Handlers take large payloads of it piece by piece; nobody reads them as a whole before."""
     typed: bool = False
     """Serve the strongly typed web services of Annex C; the XSD must be named like the noun."""
     relations: dict[str, RelationSection] = {}
@@ -104,6 +108,8 @@ class NounSection(_Section):
     def _no_class(self) -> NounSection:
         if self.name in _CLASSES:
             raise ValueError(f"'{self.name}' is a class of the CIM; a noun is another word")
+        if self.streamed and (self.typed or self.xsd is not None):
+            raise ValueError("what is streamed is checked by no schema: not with xsd or typed")
         if self.typed and self.xsd is None and shipped_xsd(self.name) is not None:
             return self
         if self.typed and (self.xsd is None or self.xsd.stem != self.name):
@@ -134,6 +140,9 @@ class GuardSection(_Section):
 
 class BusLimitsSection(_Section):
     message_bytes: Count = 16 * MIB
+    """Of an envelope, and of a payload that is read as a whole."""
+    payload_bytes: Count = 256 * MIB
+    """Of a payload that is streamed, when it is unpacked."""
     prefetch: Count = 64
     deliveries: Count = 5
     """How often a message is tried that takes its process with it."""
@@ -244,7 +253,9 @@ class BusConfiguration(WatchedConfiguration):
             ),
             names=Names(self.names.requests, self.names.events, self.names.dead),
             slas={(s.verb, s.noun): Sla(s.within, s.percent) for s in self.slas},
-            nouns={n.name: NounRules(noun_schema(n), n.journal_content) for n in self.nouns},
+            nouns={
+                n.name: NounRules(noun_schema(n), n.journal_content, n.streamed) for n in self.nouns
+            },
             reading=Reading(limits, ZoneInfo(self.peer_zone) if self.peer_zone else None),
             zone=UTC if self.zone == "UTC" else ZoneInfo(self.zone),
             prefetch=self.limits.prefetch,
@@ -252,6 +263,7 @@ class BusConfiguration(WatchedConfiguration):
             delivery_limit=self.limits.deliveries,
             remember=max(guard.nonces_kept, timedelta(days=1)) + guard.replay_window,
             max_bytes=self.limits.message_bytes,
+            max_unpacked=self.limits.payload_bytes,
             retries=tuple(pause.total_seconds() for pause in self.calling.retries),
         )
 

@@ -195,10 +195,11 @@ class ConnectionKeeper(Protocol):
         """Why there is no connection, when there is none."""
         ...
 
-    async def start(self, *, insist: bool = True) -> None:
+    async def start(self, *, insist: bool = True, patience: float = 0.0) -> None:
         """Returns when the first connection works; raises the reason when it does not.
 
-        Without `insist` a RabbitMQ that does not answer is tried again later; one that does not
+        For `patience` seconds a RabbitMQ that is not ready yet is tried again, and `why` says what
+        it lacks. Without `insist` a RabbitMQ that does not answer is tried again later; one that does not
         let us in is an error all the same.
         """
         ...

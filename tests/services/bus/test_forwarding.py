@@ -106,11 +106,18 @@ async def site(rabbitmq, tmp_path_factory, partner: WebService):
         routes=routes,
         subscribers=subscribers,
         claims={"folder": home / "claims", "above": 20_000},
+        slas=(
+            {"noun": "Endless1", "within": "2s"},
+            {"noun": "Endless3", "within": "2s"},
+            {"within": "20s"},
+        ),
     ) as found:
         yield found
 
 
-async def serve(site: WebBus, queue: str, parts: int = 1) -> list[RequestMessage]:
+async def serve(
+    site: WebBus, queue: str, parts: int = 1, *, open_end: bool = False
+) -> list[RequestMessage]:
     """A server that knows nothing of a bus: it takes from a queue and answers to reply-to."""
     await site.channel.declare_queue(queue)
     taken: list[RequestMessage] = []
@@ -119,7 +126,9 @@ async def serve(site: WebBus, queue: str, parts: int = 1) -> list[RequestMessage
         request = decode(incoming.body)
         taken.append(request)
         replies = [complete([Identifier(f"part-{n}")]) for n in range(parts)]
-        if parts > 1:
+        if open_end:
+            replies = [in_series(reply, last=None) for reply in replies]
+        elif parts > 1:
             replies = [in_series(r, last=n == parts - 1) for n, r in enumerate(replies)]
 
         async def answer() -> None:
@@ -173,6 +182,21 @@ async def test_several_replies_become_one_answer_and_nobody_is_a_failure(site: W
     assert nobody.reply.codes == {"NOT_HANDLED"}
     foreign = site.sender.__class__("EMS", "PRODUCTION").request("get", "Remote")
     assert (await site.ask(foreign)).reply.codes == {"ENVELOPE_CONTEXT"}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+async def test_of_a_series_without_an_end_a_web_client_gets_what_has_come(
+    site: WebBus, parts: int
+) -> None:
+    """61968-100 cl. 6.3.4: a server that cannot tell the last one gives 0.1 to all of them."""
+    noun = f"Endless{parts}"
+    await serve(site, f"{CONTEXT}.REQUESTS.{noun}.get", parts, open_end=True)
+    request = site.sender.request("get", noun)
+    answer = await site.ask(request)
+    assert [i.value for i in answer.reply.ids] == [f"part-{n}" for n in range(parts)]
+    assert answer.reply.result is Result.PARTIAL
+    assert answer.reply.codes == {"0.1"}
+    assert answer.header.correlation_id == request.header.correlation_id
 
 
 @bus("100-5.3.2-a")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
+import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -24,9 +28,11 @@ from gridpost.envelope import Result, Sender, encode
 from gridpost.envelope.client import BusClient
 from gridpost.services.bus import watching as conditions
 from gridpost.stores.sqlite.bus import SqliteBusLedger
+from gridpost.transports.free_port import free_port
 from support import bus_handlers
 from support.bus_site import CONTEXT, configuration, journal
 from support.bus_web import NOTE
+from support.child import environment
 from support.rabbitmq import EDGE, Rabbit
 from support.waiting import eventually
 
@@ -56,6 +62,124 @@ async def watcher(*buses: RunningBus) -> RunningBus:
             for bus in buses:
                 if "alerts" in await health(bus):
                     return bus
+            await asyncio.sleep(0.02)
+
+
+async def waiting_for(port: int) -> str:
+    """What a bus that starts says that it waits for, as soon as it says so."""
+    async with asyncio.timeout(120), httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                answer = await client.get(f"http://127.0.0.1:{port}/health")
+                if answer.json().get("waiting_for", "RabbitMQ") != "RabbitMQ":
+                    assert answer.status_code == 503
+                    return str(answer.json()["waiting_for"])
+            await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def relay(port: int, rabbit: Rabbit) -> AsyncIterator[None]:
+    """The node answers at this port too."""
+    target = urlsplit(rabbit.url)
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection(target.hostname, target.port)
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+    async with await asyncio.start_server(meet, "127.0.0.1", port):
+        yield
+
+
+def late(rabbit: Rabbit, virtual_host: str, home: Path, milliseconds: int) -> tuple[Any, int, int]:
+    """A bus whose RabbitMQ is not there yet, and the ports of both."""
+    broker, operations = free_port(), free_port()
+    values = configuration(rabbit, virtual_host, home, operations={"port": operations})
+    section = values.rabbitmq.model_copy(
+        update={
+            "urls": (f"amqps://localhost:{broker}",),
+            "patience": timedelta(milliseconds=milliseconds),
+        }
+    )
+    return values.model_copy(update={"rabbitmq": section}), broker, operations
+
+
+async def test_a_bus_that_starts_before_rabbitmq_waits_for_it_and_says_so(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    virtual_host = rabbitmq.virtual_host()
+    values, broker, operations = late(rabbitmq, virtual_host, tmp_path / "bus", 60_000)
+    async with AsyncExitStack() as stack:
+        starting = stack.enter_async_context(running_bus(values))
+        said = asyncio.create_task(waiting_for(operations))
+        opened = asyncio.create_task(_open_when(said, stack, relay(broker, rabbitmq)))
+        bus = await starting
+        assert f"localhost:{broker}" in await said
+        await opened
+        found = await health(bus)
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as web:
+            living = await web.get(f"http://127.0.0.1:{operations}/instances")
+        assert [one["name"] for one in living.json()] == [bus.service.instance]
+        assert found["ready"] is True
+        assert "waiting_for" not in found
+        connection = await rabbitmq.client(virtual_host=virtual_host).connect()
+        client = await BusClient(connection, CONTEXT).open()
+        answer = await client.call(
+            Sender("EMS", CONTEXT).request("get", "MeterReadings", ids=["m"])
+        )
+        assert answer.reply.result is Result.FAILED  # nobody knows that meter
+        await connection.close()
+
+
+async def _open_when(said: asyncio.Task[str], stack: AsyncExitStack, opening: Any) -> None:
+    await said
+    await stack.enter_async_context(opening)
+
+
+async def test_a_bus_ends_with_the_reason_when_rabbitmq_does_not_come_in_time(
+    rabbitmq: Rabbit, tmp_path: Path
+) -> None:
+    values, broker, _ = late(rabbitmq, rabbitmq.virtual_host(), tmp_path / "bus", 600)
+    with pytest.raises(Refusal, match=f"localhost:{broker}") as caught:
+        async with running_bus(values):
+            raise AssertionError("it serves without a broker")
+    assert caught.value.rule is Rule.AMQP091_UNREACHABLE
+
+
+async def test_a_bus_that_waits_for_rabbitmq_stops_when_it_is_asked_to(tmp_path: Path) -> None:
+    operations = free_port()
+    file = tmp_path / "bus.toml"
+    file.write_text(
+        f"""component = "bus"
+code = "MDM"
+home = "bus"
+contexts = ["{CONTEXT}"]
+[rabbitmq]
+urls = ["amqp://localhost:{free_port()}"]
+user = "nobody"
+password = "none"
+[operations]
+port = {operations}
+"""
+    )
+    command = "from gridpost.cli import main; main()"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", command, "bus", "run", "--config", str(file), env=environment()
+    )
+    try:
+        await waiting_for(operations)
+        process.terminate()
+        async with asyncio.timeout(60):
+            assert await process.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
 
 
 async def test_dead_letters_are_an_alert_until_somebody_has_taken_them(

@@ -117,11 +117,14 @@ class Answering:
 
 
 def check_content(settings: BusSettings, header: Header, payload: Payload | None) -> None:
-    """61968-100 cl. 6.7: by the noun's schema, where one is configured."""
+    """61968-100 cl. 6.7: by the noun's schema, where one is configured.
+
+    What is streamed is looked at by whoever takes it, while it is taken.
+    """
     if payload is None or payload.empty or payload.ids or payload.operation_set is not None:
         return
     rules = settings.nouns.get(header.noun)
-    if (payload.format or "XML") != "XML":
+    if (payload.format or "XML") != "XML" or (rules is not None and rules.streamed):
         return
     compressed = payload.compressed is not None
     if not compressed and (rules is None or rules.schema is None):

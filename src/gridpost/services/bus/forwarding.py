@@ -106,6 +106,11 @@ class Forwarder:
         """What the router takes from queues: rules that name their verb and noun."""
         return {(Verb(r.verb), r.noun) for r in self._rules if ANY not in (r.verb, r.noun)}
 
+    @property
+    def routes(self) -> bool:
+        """Is there any rule at all?"""
+        return bool(self._rules)
+
     async def connected(self, channel: Channel) -> None:
         self._reply_queue, _ = await channel.declare_queue(
             durable=False, exclusive=True, auto_delete=True
@@ -197,22 +202,32 @@ class Forwarder:
     # -- to others
 
     async def _ask(self, trip: Trip, target: Target, body: bytes) -> bytes:
-        """One request, and everything that is replied to it as one response."""
+        """One request, and everything that is replied to it as one response.
+
+        Where the end of a series does not come in time, the answer is what did (61968-100 cl. 6.3.4:
+        a server that cannot say which reply is the last one never says so).
+        """
         header = trip.message.header
         within = self._service.settings.sla(header.verb, header.noun).within.total_seconds()
+        answers: list[bytes] = []
         try:
             async with asyncio.timeout(within):
                 if target.web:
                     return await self._call(trip, target, body)
-                return await self._ask_queue(trip, target, body)
+                await self._ask_queue(trip, target, body, answers)
         except TimeoutError:
-            rule = Rule.UNREACHABLE if target.web else Rule.NO_REPLY
-            raise Refusal(rule, f"no reply within {within:g} s") from None
+            if not answers:
+                rule = Rule.UNREACHABLE if target.web else Rule.NO_REPLY
+                raise Refusal(rule, f"no reply within {within:g} s") from None
+            log.info("a series has no end", place=trip.place, parts=len(answers))
+        return as_one(answers)
 
-    async def _ask_queue(self, trip: Trip, target: Target, body: bytes) -> bytes:
+    async def _ask_queue(
+        self, trip: Trip, target: Target, body: bytes, answers: list[bytes]
+    ) -> None:
+        """Into `answers`, as they come, until the last one."""
         key = str(uuid4())
         found = self._waiting[key] = asyncio.Queue[bytes]()
-        answers: list[bytes] = []
         try:
             await self._pass_on(trip, target, body, f"queue:{self._reply_queue}", key)
             while True:
@@ -223,7 +238,7 @@ class Forwarder:
                         self._journal.came(last, answers[-1], trip.context, target.address)
                     )
                 if not isinstance(last, ResponseMessage) or not last.reply.more_follow:
-                    return as_one(answers)
+                    return
         finally:
             self._waiting.pop(key, None)
 
@@ -254,14 +269,18 @@ class Forwarder:
         self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str
     ) -> None:
         """With the address to which whoever serves it replies by itself."""
-        service, header = self._service, trip.message.header
         if target.web:
             await self._post(trip, target, body)
-            return
-        if target.party:
+        elif target.party:
             await self._to_party(trip, target, body, reply_to, key)
-            return
+        else:
+            await self._put(trip, target, body, reply_to, key)
+        self._service.step("route passed on")
+
+    async def _put(self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str) -> None:
+        service, header = self._service, trip.message.header
         await self._journal.note(self._out(trip, target, body))
+        service.step("route written")
         properties = Properties(
             content_type="application/xml",
             content_encoding="UTF-8",
@@ -292,7 +311,9 @@ class Forwarder:
             now = service.clock.now()
             return unit.remember(header.source or "", keys, digest, [outgoing], now)
 
-        await service.post.publish(await service.ledger.run(work))
+        posts = await service.ledger.run(work)
+        service.step("route written")
+        await service.post.publish(posts)
 
     async def _to_party(
         self, trip: Trip, target: Target, body: bytes, reply_to: str, key: str
@@ -313,6 +334,7 @@ class Forwarder:
             unit.record(self._out(trip, target, body))
 
         await self._service.ledger.run(work)
+        self._service.step("route written")
         await self._tried(trip, lambda: bridge.send(target.party, body, correlation))
 
     # -- what is written down and said

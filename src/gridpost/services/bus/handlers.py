@@ -135,7 +135,10 @@ def joined(found: list[Answer]) -> list[Answer]:
 
 
 def as_one(answers: list[bytes]) -> bytes:
-    """A series, for a client that has room for one answer; a single one stays as it came."""
+    """A series, for a client that has room for one answer; a single one stays as it came.
+
+    Without its end it is PARTIAL with 0.1: whether there is more, nobody knows.
+    """
     if len(answers) == 1:
         return answers[0]
     found = [specific(decode(answer)) for answer in answers]
@@ -144,4 +147,5 @@ def as_one(answers: list[bytes]) -> bytes:
         return answers[-1]
     parts = [Answer(one.reply, one.payload) for one in found if isinstance(one, ResponseMessage)]
     (whole,) = joined(parts)
-    return encode(replace(last, reply=whole.reply, payload=whole.payload))
+    reply = in_series(whole.reply, last=None) if last.reply.more_follow else whole.reply
+    return encode(replace(last, reply=reply, payload=whole.payload))

@@ -5,7 +5,7 @@ They are what a system of record does with each verb of Annex B, in the transact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from gridpost.core.instant import Instant
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.bus.handlers import Answer, Handlers
 from gridpost.services.bus.operations import element_operation
-from gridpost.wire.envelope import Fragment, content, xml_payload
+from gridpost.wire.envelope import Fragment, parts, xml_payload
 from gridpost.wire.xml import parse
 
 READINGS = "http://iec.ch/TC57/2011/MeterReadings#"
@@ -68,9 +68,12 @@ def _ids(request: RequestMessage) -> tuple[Identifier, ...]:
     return request.request.ids if request.request is not None else ()
 
 
-def _elements(request: RequestMessage, name: str) -> list[etree._Element]:
-    parts: Sequence[Fragment] = () if request.payload is None else content(request.payload)
-    return [child for part in parts for child in part.element if _local(child) == name]
+def _elements(request: RequestMessage, name: str) -> Iterator[etree._Element]:
+    """One after the other: a large payload is never held as a whole."""
+    if request.payload is not None:
+        for element in parts(request.payload):
+            if _local(element) == name:
+                yield element
 
 
 def _local(element: etree._Element) -> str:
@@ -242,7 +245,7 @@ class Objects:
         return Answer(complete(warnings=errors), payload)
 
     def _given(self, request: RequestMessage) -> list[etree._Element]:
-        elements = _elements(request, self._element)
+        elements = list(_elements(request, self._element))
         if not elements:
             raise Refusal(Rule.ENVELOPE_PAYLOAD, f"the payload has no {self._element}")
         return elements

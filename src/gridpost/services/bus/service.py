@@ -10,19 +10,21 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import structlog
+from lxml import etree
 
 from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
 from gridpost.core.bus import BusLedger, Instance, Outgoing
 from gridpost.core.envelope import (
     EVENT_VERBS,
     OPERATION_SET_NOUN,
+    EventMessage,
     FaultMessage,
     RequestMessage,
     Verb,
@@ -37,8 +39,9 @@ from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.posting import CLAIM, Post, WebCall
 from gridpost.services.bus.processing import Processor, Treated, message_id_of
 from gridpost.services.bus.settings import BusSettings
+from gridpost.services.bus.settling import Settling
 from gridpost.services.bus.subscribers import Subscriber
-from gridpost.wire.envelope import amqp10
+from gridpost.wire.envelope import Fragment, amqp10, content, parts
 
 log = structlog.get_logger(__name__)
 
@@ -66,8 +69,10 @@ class BusService:
         self.instance = f"{settings.name}@{socket.gethostname()}:{os.getpid()}"
         self.forwarder: Forwarder | None = None
         self.subscribers: tuple[Subscriber, ...] = ()
+        self.waiting_for: Callable[[], str] = lambda: "RabbitMQ"
+        """What is missing while there is no broker, in words."""
         self.post = Post(settings, ledger, clock, web)
-        self._step = step
+        self.step = step
         self._consuming: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._others: frozenset[str] = frozenset()
@@ -79,18 +84,44 @@ class BusService:
     def listens(self, verb: str, noun: str) -> Callable[[Listener], Listener]:
         return self.handlers.listens(verb, noun)
 
+    # -- payloads, for handlers
+
+    def content(self, message: RequestMessage | EventMessage) -> Sequence[Fragment]:
+        """The XML of a payload, up to `limits.message_bytes` of it."""
+        payload = message.payload
+        return () if payload is None else content(payload, limits=self.settings.reading.limits)
+
+    def parts(self, message: RequestMessage | EventMessage) -> Iterator[etree._Element]:
+        """The children of a payload one after the other, up to `limits.payload_bytes` of them."""
+        if message.payload is not None:
+            yield from parts(
+                message.payload,
+                noun=message.header.noun,
+                limit=self.settings.max_unpacked,
+                limits=self.settings.reading.limits,
+            )
+
     # -- the connection
 
     async def connected(self, connection: RabbitConnection) -> None:
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            # A broker that is not ready yet: what was begun on this connection goes with it.
+            self.post.channel = self._consuming = None
+            raise
+        self.post.wake()
+
+    async def _prepare(self, connection: RabbitConnection) -> None:
         self.post.channel = await connection.channel()
         consuming = self._consuming = await connection.channel(confirms=False)
         if self.forwarder is not None:
             await self.forwarder.connected(consuming)
+        settling = Settling(consuming)
         for context in sorted(self.settings.contexts):
-            await self._declare(consuming, context)
+            await self._declare(consuming, settling, context)
             for subscriber in self.subscribers:
-                await self._subscribe(consuming, context, subscriber)
-        self.post.wake()
+                await self._subscribe(consuming, settling, context, subscriber)
 
     def lost(self, refusal: Refusal) -> None:
         self.post.channel = self._consuming = None
@@ -104,7 +135,7 @@ class BusService:
             await asyncio.wait(self._tasks, timeout=30)
         self.post.stop()
 
-    async def _declare(self, channel: Channel, context: str) -> None:
+    async def _declare(self, channel: Channel, settling: Settling, context: str) -> None:
         names = self.settings.names
         exchange, dead = names.exchange(context), names.dead_letters(context)
         await channel.declare_exchange(exchange, "topic")
@@ -123,10 +154,12 @@ class BusService:
             await channel.declare_queue(queue, arguments=self._arguments(dead, verb, noun))
             await channel.bind(queue, exchange, name)
             await channel.consume(
-                queue, self._taker(channel, context, name, event), prefetch=self.settings.prefetch
+                queue, self._taker(settling, context, name, event), prefetch=self.settings.prefetch
             )
 
-    async def _subscribe(self, channel: Channel, context: str, subscriber: Subscriber) -> None:
+    async def _subscribe(
+        self, channel: Channel, settling: Settling, context: str, subscriber: Subscriber
+    ) -> None:
         """One queue for each: nobody waits for another, and one at a time keeps their order."""
         names = self.settings.names
         queue = f"{context}.SUBSCRIBER.{subscriber.name}"
@@ -139,34 +172,32 @@ class BusService:
         await channel.bind(queue, names.exchange(context), pattern)
 
         def take(incoming: Incoming) -> None:
-            task = asyncio.create_task(
-                self._safely(
-                    self._hand_on(channel, incoming, context, subscriber), channel, incoming, queue
-                )
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            handing_on = self._hand_on(settling, incoming, context, subscriber)
+            self._begin(handing_on, settling, incoming, queue)
 
         await channel.consume(queue, take, prefetch=1)
 
     async def _hand_on(
-        self, channel: Channel, incoming: Incoming, context: str, to: Subscriber
+        self, settling: Settling, incoming: Incoming, context: str, to: Subscriber
     ) -> None:
         body = _from_amqp10(incoming).body
+        self.step("event taken")
         refusal = await to.take(body)
+        self.step("event delivered")
         try:
             await self._note_delivery(body, context, to, refusal)
         except Refusal as unwritten:
             # What is not in the journal was not delivered: once more.
             log.warning("an event is delivered again", subscriber=to.name, reason=unwritten.message)
-            if not channel.closed:
-                await channel.nack(incoming.tag, requeue=True)
+            if not settling.closed:
+                await settling.nack(incoming.tag, requeue=True)
             return
-        if not channel.closed:
+        self.step("event noted")
+        if not settling.closed:
             if refusal is None:
-                await channel.ack(incoming.tag)
+                await settling.ack(incoming.tag)
             else:
-                await channel.nack(incoming.tag, requeue=False)
+                await settling.nack(incoming.tag, requeue=False)
 
     async def _note_delivery(
         self, body: bytes, context: str, to: Subscriber, refusal: Refusal | None
@@ -209,21 +240,24 @@ class BusService:
     # -- one message
 
     def _taker(
-        self, channel: Channel, context: str, name: str, event: bool
+        self, settling: Settling, context: str, name: str, event: bool
     ) -> Callable[[Incoming], None]:
         def take(incoming: Incoming) -> None:
-            task = asyncio.create_task(
-                self._safely(
-                    self._treat(channel, incoming, context, name, event), channel, incoming, name
-                )
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            treating = self._treat(settling, incoming, context, name, event)
+            self._begin(treating, settling, incoming, name)
 
         return take
 
+    def _begin(
+        self, work: Coroutine[Any, Any, None], settling: Settling, incoming: Incoming, place: str
+    ) -> None:
+        settling.took(incoming.tag)
+        task = asyncio.create_task(self._safely(work, settling, incoming, place))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def _safely(
-        self, work: Coroutine[Any, Any, None], channel: Channel, incoming: Incoming, place: str
+        self, work: Coroutine[Any, Any, None], settling: Settling, incoming: Incoming, place: str
     ) -> None:
         """Our own mistake must not keep a message from everybody: once more, then a dead letter."""
         try:
@@ -231,11 +265,11 @@ class BusService:
         except Exception:
             log.exception("an envelope could not be treated", destination=place)
             with suppress(Refusal):
-                if not channel.closed:
-                    await channel.nack(incoming.tag, requeue=not incoming.redelivered)
+                if not settling.closed:
+                    await settling.nack(incoming.tag, requeue=not incoming.redelivered)
 
     async def _treat(
-        self, channel: Channel, incoming: Incoming, context: str, name: str, event: bool
+        self, settling: Settling, incoming: Incoming, context: str, name: str, event: bool
     ) -> None:
         incoming = _from_amqp10(incoming)
         found = incoming.properties
@@ -251,10 +285,10 @@ class BusService:
         )
         started = time.perf_counter()
         try:
-            self._step("taken")
+            self.step("taken")
             if CLAIM in (found.headers or {}):
                 incoming = await self._redeemed(incoming)
-            if not event and await self._forwarded(channel, incoming, context, name):
+            if not event and await self._forwarded(settling, incoming, context, name):
                 return
             if event:
                 treated = await self.processor.event(incoming.body, arrival)
@@ -262,16 +296,16 @@ class BusService:
                 if not incoming.redelivered:
                     await self._acknowledge(incoming.body, arrival)
                 treated = await self.processor.request(incoming.body, arrival)
-            self._step("committed")
+            self.step("committed")
             await self.post.publish(treated.posts)
-            self._step("published")
-            await self._settle(channel, incoming.tag, treated)
-            self._step("settled")
+            self.step("published")
+            await self._settle(settling, incoming.tag, treated)
+            self.step("settled")
         except Refusal as refusal:
             # Ours to do again: the broker keeps it.
             log.warning("an envelope is taken again", reason=refusal.message, destination=name)
-            if not channel.closed:
-                await channel.nack(incoming.tag, requeue=True)
+            if not settling.closed:
+                await settling.nack(incoming.tag, requeue=True)
             return
         self.metrics.treated(event, treated.dead is not None, time.perf_counter() - started)
 
@@ -287,9 +321,9 @@ class BusService:
         return replace(incoming, body=await self.post.claims.redeem(claim))
 
     async def _forwarded(
-        self, channel: Channel, incoming: Incoming, context: str, name: str
+        self, settling: Settling, incoming: Incoming, context: str, name: str
     ) -> bool:
-        if self.forwarder is None:
+        if self.forwarder is None or not self.forwarder.routes:
             return False
         try:
             message = self.processor.read(incoming.body)
@@ -305,17 +339,18 @@ class BusService:
             correlation = found.correlation_id or found.message_id or ""
             post = Outgoing(f"queue:{found.reply_to}", passed.answer, "", correlation)
             await self.post.publish([post])
+        self.step("route answered")
         if passed.dead:
-            await channel.nack(incoming.tag, requeue=False)
+            await settling.nack(incoming.tag, requeue=False)
         else:
-            await channel.ack(incoming.tag)
+            await settling.ack(incoming.tag)
         return True
 
-    async def _settle(self, channel: Channel, tag: int, treated: Treated) -> None:
+    async def _settle(self, settling: Settling, tag: int, treated: Treated) -> None:
         if treated.dead is not None:
-            await channel.nack(tag, requeue=False)
+            await settling.nack(tag, requeue=False)
         else:
-            await channel.ack(tag)
+            await settling.ack(tag)
 
     # -- what goes on beside messages
 
@@ -347,10 +382,13 @@ class BusService:
         return await self.ledger.instances(self.clock.now() - 3 * self.settings.heartbeat)
 
     async def health(self) -> dict[str, Any]:
-        return {
+        found: dict[str, Any] = {
             "ready": self.post.channel is not None,
             "instances": [instance.name for instance in await self.instances()],
         }
+        if self.post.channel is None:
+            found["waiting_for"] = self.waiting_for()
+        return found
 
     async def living(self) -> list[dict[str, Any]]:
         return [

@@ -63,6 +63,8 @@ class NounRules:
 
     schema: Schema | None = None
     journal_content: bool = False
+    streamed: bool = False
+    """Handlers take it piece by piece, so nobody reads it as a whole before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class BusSettings:
     remember: timedelta = timedelta(days=2)
     heartbeat: timedelta = timedelta(seconds=5)
     max_bytes: int = 16 * 1024 * 1024
+    max_unpacked: int = 256 * 1024 * 1024
+    """Of a payload that is streamed."""
     retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0, 600.0)
     """Seconds between the attempts to reach a web service."""
 

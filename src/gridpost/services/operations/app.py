@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -62,7 +63,8 @@ def operations_app(
 
     def viewer(view: View) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
-            return JSONResponse(view())
+            found = view()
+            return JSONResponse(await found if isawaitable(found) else found)
 
         return show
 

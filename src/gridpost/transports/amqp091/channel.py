@@ -13,7 +13,7 @@ from gridpost.transports.amqp091.faults import refusing
 from gridpost.transports.amqp091.properties import from_library, to_library
 
 _LOOK_EVERY: Final = 32
-"""Publications without confirms, between looks whether the socket takes more."""
+"""Publications between looks whether the socket takes more."""
 
 
 class Amqp091Channel:
@@ -51,8 +51,8 @@ class Amqp091Channel:
                 routing_key=routing_key,
                 properties=to_library(properties, message_id),
                 mandatory=mandatory,
-                # Without confirms the socket gives the pace: looking at it now and then is enough.
-                wait=self._confirms or self._published % _LOOK_EVERY == 0,
+                # Whoever wants a confirm waits for that; looking at the socket now and then is enough.
+                wait=self._published % _LOOK_EVERY == 0,
             )
 
     async def consume(

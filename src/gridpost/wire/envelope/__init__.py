@@ -9,6 +9,7 @@ from gridpost.wire.envelope.payload import (
     unpacked,
     xml_payload,
 )
+from gridpost.wire.envelope.payload_parts import parts
 from gridpost.wire.envelope.reading import decode, decode_element, decode_unchecked, schema
 from gridpost.wire.envelope.settings import Reading
 from gridpost.wire.envelope.writing import element_text, encode, encode_unchecked
@@ -25,6 +26,7 @@ __all__ = [
     "encode_unchecked",
     "expanded",
     "file_payload",
+    "parts",
     "schema",
     "stream",
     "unpacked",
