@@ -133,9 +133,9 @@ async def test_a_start_broadcasts_every_open_day_before_it_takes_requests(
     order = []
     publish, listen = Post._publish, topology.declare_requests
 
-    async def published(post, notice):
-        await publish(post, notice)
-        order.append((notice.border, notice.day, len(notice.values)))
+    async def published(post, notices):
+        await publish(post, notices)
+        order.extend((notice.border, notice.day, len(notice.values)) for notice in notices)
 
     async def listening(*arguments):
         order.append("requests")
