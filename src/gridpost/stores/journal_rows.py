@@ -99,12 +99,17 @@ def _writer_of(kind: type[JournalRow]) -> Callable[[JournalRow], str]:
                 if type(value) is str
                 else str(value)
                 if type(value) is int
-                else write_json(value if convert is None or value is None else convert(value))
+                else _plain(value if convert is None or value is None else convert(value))
                 for value, convert in zip(get(row), converters, strict=True)
             ]
         )
 
     return write_fields
+
+
+def _plain(value: Any) -> str:
+    # Times are numbers by now.
+    return str(value) if type(value) is int else write_json(value)
 
 
 _FIELDS: Mapping[type[JournalRow], tuple[_Field, ...]] = {
