@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gridpost.core.amqp091 import Incoming, Properties, RabbitConnection
+from gridpost.core.amqp091 import Incoming, Properties, Publication, RabbitConnection
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.amqp091 import Amqp091Client, Amqp091Keeper
 from gridpost.transports.free_port import free_port
@@ -54,6 +54,43 @@ async def test_a_message_for_nobody_is_an_error_of_that_message_alone(rabbitmq: 
     assert refused.value.rule is Rule.AMQP091_UNROUTED
     await channel.declare_queue("q")
     await channel.publish(b"x", Properties(), routing_key="q")
+    await connection.close()
+
+
+async def test_what_is_published_together_keeps_its_order_and_each_hears_of_itself(
+    rabbitmq: Rabbit,
+) -> None:
+    connection = await rabbitmq.client(virtual_host=rabbitmq.virtual_host()).connect()
+    channel, quick = await connection.channel(), await connection.channel(confirms=False)
+    await channel.declare_queue("q")
+    large = b"x" * 300_000
+    together = [
+        Publication(large, Properties(message_id="m-1"), routing_key="q"),
+        Publication(b"1", Properties(), routing_key="nowhere"),
+        Publication(b"2", Properties(), routing_key="nowhere", mandatory=False),
+        Publication(b"3", Properties(correlation_id="c-3"), routing_key="q"),
+    ]
+    told, alone = await asyncio.gather(
+        channel.publish_all(together), channel.publish(b"4", Properties(), routing_key="q")
+    )
+    assert [refusal and refusal.rule for refusal in told] == [
+        None, Rule.AMQP091_UNROUTED, None, None,
+    ]  # fmt: skip
+    assert alone is None
+    assert await quick.publish_all([together[3]] * 2) == [None, None]
+    got: list[Incoming] = []
+    consumer = await channel.consume("q", got.append, prefetch=5)
+    await eventually(lambda: len(got) == 5, 60)
+    assert [one.body for one in got] == [large, b"3", b"4", b"3", b"3"]
+    assert got[1].properties.correlation_id == "c-3"
+    await channel.ack_all([one.tag for one in got])
+    await channel.cancel(consumer)
+    await channel.close()
+    # Unsettled, they would stand in their queue again.
+    assert await (await connection.channel()).get("q") is None
+    with pytest.raises(Refusal) as refused:
+        await channel.publish_all(together)
+    assert refused.value.rule is Rule.AMQP091_UNREACHABLE
     await connection.close()
 
 

@@ -188,8 +188,8 @@ async def load_clients(
         connection = await rabbit(folder, url, user).connect()
         stack.push_async_callback(connection.close)
         client = LoadClient(user, await connection.channel())
-        # Nobody subscribes: no broadcast is about this day.
-        body = b'<Login arguments="X_Day:2000-01-01"/>'
+        # Nobody subscribes: of a border that there is not, no queue is bound to anything.
+        body = b'<Login arguments="X_Border:none"/>'
         asking = asyncio.create_task(client.ask(body)) if login else None
         while True:
             channel = await connection.channel(confirms=False)

@@ -8,7 +8,7 @@ message. A channel on which RabbitMQ answered with an error is closed; others go
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -35,6 +35,17 @@ class Properties:
     user_id: str | None = None
     """RabbitMQ refuses a name that is not that of the connection."""
     app_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message and where it goes."""
+
+    body: bytes
+    properties: Properties
+    exchange: str = ""
+    routing_key: str = ""
+    mandatory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,13 @@ class Channel(Protocol):
         """
         ...
 
+    async def publish_all(self, publications: Sequence[Publication]) -> list[Refusal | None]:
+        """In this order and in one write; what RabbitMQ said against each, when it has said it of all.
+
+        On a channel without confirms it returns when the socket takes more.
+        """
+        ...
+
     async def consume(
         self,
         queue: str,
@@ -102,6 +120,10 @@ class Channel(Protocol):
     async def get(self, queue: str) -> Incoming | None: ...
 
     async def ack(self, tag: int, *, multiple: bool = False) -> None: ...
+
+    async def ack_all(self, tags: Sequence[int]) -> None:
+        """In one write."""
+        ...
 
     async def nack(self, tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
 

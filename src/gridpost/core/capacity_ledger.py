@@ -81,6 +81,10 @@ class CapacityUnit(Protocol):
 
     def login(self, user: str, arguments: str, at: datetime) -> None: ...
 
+    def session_ended(self, user: str, at: datetime) -> None:
+        """Its queues are gone: a later start of the service must not take it for logged in."""
+        ...
+
     def next_sequence_id(self, group: str) -> int:
         """CMM 3.1.1.3.1: from 0 with each start of the service."""
         ...
@@ -112,7 +116,7 @@ class CapacityReader(Protocol):
         ...
 
     def logins(self) -> dict[str, str]:
-        """User -> arguments of its last Login."""
+        """User -> arguments of its last Login, unless its session has ended since."""
         ...
 
     @property

@@ -24,6 +24,9 @@ from gridpost.stores.values import from_microseconds, read_json, to_microseconds
 
 T = TypeVar("T")
 
+ENDED = "ENDED"
+"""The event of a `login` line that ends what an earlier one began."""
+
 
 class State:
     """What is in memory: the book, and sequence ids of this run."""
@@ -208,6 +211,9 @@ class CapacityWork(ABC):
     def login(self, user: str, arguments: str, at: datetime) -> None:
         self._one(at, "login", actor=user, text=arguments)
 
+    def session_ended(self, user: str, at: datetime) -> None:
+        self._one(at, "login", event=ENDED, actor=user)
+
     def active(self, holder: str, at: datetime) -> None:
         self._one(at, "active", actor=holder, quantity=self.run)
 
@@ -250,6 +256,17 @@ def worked(unit: W, work: Callable[[W], T]) -> T:
     result = work(unit)
     unit.done()
     return result
+
+
+def open_sessions(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Of user, arguments and event, in the order they were written."""
+    found: dict[str, str] = {}
+    for user, arguments, event in rows:
+        if event == ENDED:
+            found.pop(user, None)
+        else:
+            found[user] = arguments
+    return found
 
 
 def to_allocation(row: Sequence[Any]) -> Allocation:

@@ -72,6 +72,35 @@ async def test_whoever_let_its_queues_expire_logs_in_again(rabbit, tmp_path):
             assert (await u1.ask(QUESTION)).success
 
 
+async def test_a_refused_login_after_the_end_of_a_session_makes_none_also_after_a_restart(
+    rabbit, tmp_path
+):
+    host, queues = rabbit.virtual_host(), {"expires": "6s"}
+    async with AsyncExitStack() as stack:
+        async with capacity_service(rabbit, tmp_path, host, queues=queues) as site:
+            await site.publish()
+            async with participant(site, "u1") as u1:
+                assert await u1.login() == LoginResp(True)
+            await gone(site, "cmm.responseQueue.u1", "cmm.broadcastQueue.u1")
+            u1 = await stack.enter_async_context(participant(site, "u1"))
+            refused = await u1.login("X_Border")
+            assert isinstance(refused, LoginResp)
+            assert not refused.success
+            assert not (await u1.ask(QUESTION)).success
+            assert site.running.service.logged_in() == frozenset()
+        # The consumer of the client keeps the queue of its refusal alive.
+        async with capacity_service(rabbit, tmp_path, host, queues=queues) as site:
+            assert site.running.service.logged_in() == frozenset()
+            answer = await u1.ask(QUESTION)
+            assert not answer.success
+            assert "Login" in answer.message
+            assert await u1.ask("<Login/>") == LoginResp(True)
+            assert (await u1.ask(QUESTION)).success
+        async with capacity_service(rabbit, tmp_path, host, queues=queues) as site:
+            assert site.running.service.logged_in() == {"u1"}
+            assert (await u1.ask(QUESTION)).success
+
+
 async def test_bindings_follow_a_changed_grant_though_another_user_is_away(rabbit, tmp_path):
     async with capacity_service(rabbit, tmp_path) as site, participant(site, "u1") as u1:
         async with participant(site, "u10") as u10:
@@ -133,9 +162,9 @@ async def test_a_start_broadcasts_every_open_day_before_it_takes_requests(
     order = []
     publish, listen = Post._publish, topology.declare_requests
 
-    async def published(post, notice):
-        await publish(post, notice)
-        order.append((notice.border, notice.day, len(notice.values)))
+    async def published(post, notices):
+        await publish(post, notices)
+        order.extend((notice.border, notice.day, len(notice.values)) for notice in notices)
 
     async def listening(*arguments):
         order.append("requests")

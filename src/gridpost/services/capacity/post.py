@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import perf_counter
 
 import structlog
 
-from gridpost.core.amqp091 import Channel, Properties
+from gridpost.core.amqp091 import Channel, Properties, Publication
 from gridpost.core.broadcast import X_PERIOD, AllocationNotice, AtcNotice, Notice
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.services.capacity.gathering import Gathering
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.settings import CapacitySettings
 from gridpost.wire.cmm import (
@@ -36,9 +38,15 @@ from gridpost.wire.cmm.messages import Response
 
 log = structlog.get_logger(__name__)
 
-# Of a backlog of broadcasts, the part that goes out in one turn of the loop: responses that are
-# ready go first, and yet a backlog does not grow without end.
-_SHARE = 32
+# Broadcasts that go out in one turn of the loop: a response that becomes ready waits no longer than
+# these take, and yet each turn carries many.
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    message: Publication
+    since: float
 
 
 class Post:
@@ -47,6 +55,7 @@ class Post:
         self._metrics = metrics
         self._responses: Channel | None = None
         self._broadcasts: Channel | None = None
+        self._answering = Gathering(self._answer)
         self._waiting: deque[Notice] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -73,16 +82,26 @@ class Post:
             persistent=False,
             correlation_id=correlation_id,
         )
-        self._metrics.service_seconds.observe(perf_counter() - since)
+        message = Publication(body, properties, self.settings.names.response, user)
         try:
-            await channel.publish(
-                body, properties, exchange=self.settings.names.response, routing_key=user
-            )
-        except Refusal as refusal:
-            if refusal.rule is Rule.AMQP091_UNROUTED:
-                return False
-            log.warning("a response was not sent", user=user, reason=refusal.message)
+            refusal = await self._answering.add(_Response(message, since))
+        except Refusal as lost:
+            refusal = lost
+        if refusal is None:
+            return True
+        if refusal.rule is Rule.AMQP091_UNROUTED:
+            return False
+        log.warning("a response was not sent", user=user, reason=refusal.message)
         return True
+
+    async def _answer(self, responses: Sequence[_Response]) -> list[Refusal | None]:
+        channel = self._responses
+        if channel is None:
+            return [None] * len(responses)
+        now = perf_counter()
+        for response in responses:
+            self._metrics.service_seconds.observe(now - response.since)
+        return await channel.publish_all([response.message for response in responses])
 
     def broadcast(self, notices: Iterable[Notice]) -> None:
         """In this order, after the responses that are ready now."""
@@ -120,15 +139,24 @@ class Post:
             while self._waiting:
                 # Whatever became ready goes first.
                 await asyncio.sleep(0)
-                for _ in range(1 + len(self._waiting) // _SHARE):
-                    await self._publish(self._waiting.popleft())
+                number = min(_AT_ONCE, len(self._waiting))
+                await self._publish([self._waiting.popleft() for _ in range(number)])
             self._idle.set()
 
-    async def _publish(self, notice: Notice) -> None:
-        channel, names = self._broadcasts, self.settings.names
-        if channel is None:
-            self._metrics.lost.labels(type(notice).__name__).inc()
-            return
+    async def _publish(self, notices: Sequence[Notice]) -> None:
+        channel = self._broadcasts
+        counter = self._metrics.lost
+        if channel is not None:
+            try:
+                await channel.publish_all(list(map(self._publication, notices)))
+                counter = self._metrics.broadcasts
+            except Refusal as refusal:
+                log.warning("broadcasts were not sent", reason=refusal.message)
+        for notice in notices:
+            counter.labels(type(notice).__name__).inc()
+
+    def _publication(self, notice: Notice) -> Publication:
+        names = self.settings.names
         if isinstance(notice, AtcNotice):
             exchange, document = names.atc(notice.border), encode(_atc(notice))
         else:
@@ -140,13 +168,7 @@ class Post:
             content_encoding=encoding,
             persistent=False,
         )
-        try:
-            await channel.publish(body, properties, exchange=exchange, mandatory=False)
-        except Refusal as refusal:
-            log.warning("a broadcast was not sent", exchange=exchange, reason=refusal.message)
-            self._metrics.lost.labels(type(notice).__name__).inc()
-        else:
-            self._metrics.broadcasts.labels(type(notice).__name__).inc()
+        return Publication(body, properties, exchange, mandatory=False)
 
 
 def _atc(notice: AtcNotice) -> AtcDataNtf:

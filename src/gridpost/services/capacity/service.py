@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -23,6 +24,7 @@ from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import desk, topology
 from gridpost.services.capacity.counter import Counter
+from gridpost.services.capacity.gathering import Gathering
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.post import Post
 from gridpost.services.capacity.rate import RequestRate
@@ -101,9 +103,10 @@ class CapacityService:
         requests = await connection.channel(confirms=False)
         await topology.declare_requests(connection, requests, self.settings)
         self._requests = requests
+        settling = Gathering(partial(_settle, requests))
         self._consumer = await requests.consume(
             self.settings.names.request_queue,
-            lambda incoming: self._take(requests, incoming),
+            lambda incoming: self._take(settling, incoming),
             prefetch=self.settings.prefetch,
         )
 
@@ -185,15 +188,17 @@ class CapacityService:
 
     # -- requests
 
-    def _take(self, channel: Channel, incoming: Incoming) -> None:
-        self.spawn(self._serve(channel, incoming, perf_counter()))
+    def _take(self, settling: Gathering[int, None], incoming: Incoming) -> None:
+        self.spawn(self._serve(settling, incoming, perf_counter()))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, channel: Channel, incoming: Incoming, since: float) -> None:
+    async def _serve(
+        self, settling: Gathering[int, None], incoming: Incoming, since: float
+    ) -> None:
         user = self.settings.names.user_of(incoming.exchange)
         notices: tuple[Notice, ...] = ()
         if user is None or user not in self.settings.parties:
@@ -209,9 +214,9 @@ class CapacityService:
                 log.exception("a request failed", user=user, error=repr(error))
                 response = ErrorResp("The request failed for an internal reason.")
             await self._respond(user, response, correlation_id, since)
-        with contextlib.suppress(Refusal):
-            await channel.ack(incoming.tag)
         self.post.broadcast(notices)
+        with contextlib.suppress(Refusal):
+            await settling.add(incoming.tag)
 
     async def _respond(
         self, user: str, response: Response, correlation_id: str | None, since: float
@@ -332,6 +337,11 @@ class CapacityService:
             "users_logged_in": len(self._sessions.users),
             "at": datetime.now(UTC).isoformat(),
         }
+
+
+async def _settle(channel: Channel, tags: Sequence[int]) -> list[None]:
+    await channel.ack_all(tags)
+    return [None] * len(tags)
 
 
 def _limits(settings: CapacitySettings) -> XmlLimits:

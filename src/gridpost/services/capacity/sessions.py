@@ -1,7 +1,8 @@
 """Who is logged in, and the private queues of each user (CMM 3.1.2, 3.2.1, 5.2.1).
 
 Only a Login makes a session, and it ends with the response queue: whoever let it expire has to log in
-again. Bindings follow the grants of a user, whatever they were when it logged in.
+again. The ledger keeps both ends of a session: a queue that was made only to answer a refusal is none,
+also after a restart. Bindings follow the grants of a user, whatever they were when it logged in.
 """
 
 from __future__ import annotations
@@ -59,33 +60,44 @@ class Sessions:
 
     async def require(self, user: str) -> None:
         """Refuses who is not logged in; a Login under way counts."""
-        lock = self._entering.get(user)
-        if lock is not None and lock.locked():
-            async with lock:
-                pass
-        if user in self._logins and self._queue_until.get(user, 0) > monotonic():
+        lock = self._entering.setdefault(user, asyncio.Lock())
+        if not lock.locked() and user in self._logins and self._queue_is_certain(user):
             return
-        connection = self._service.connection
-        if user in self._logins and connection is not None:
-            if await _exists(connection, self._service.settings.names.response_queue(user)):
-                self._known_until(user)
+        async with lock:
+            if await self._goes_on(user):
                 return
-            # A refusal makes the queue again to be heard: that is no session.
-            self._forget(user)
         raise Refusal(Rule.NOT_LOGGED_IN, "Login is the first request of a session.")
 
     async def ensure_response_queue(self, user: str) -> None:
         """A known user is answered also when it is not logged in."""
-        connection = self._service.connection
-        if self._queue_until.get(user, 0) > monotonic() or connection is None:
+        if self._queue_is_certain(user):
             return
-        channel = await connection.channel()
-        try:
-            await topology.declare_response(connection, channel, self._service.settings, user)
-        finally:
-            await channel.close()
-        if user in self._logins:
+        async with self._entering.setdefault(user, asyncio.Lock()):
+            connection = self._service.connection
+            # Before the queue is made again: after it nothing would show that the session had ended.
+            if connection is None or await self._goes_on(user):
+                return
+            channel = await connection.channel()
+            try:
+                await topology.declare_response(connection, channel, self._service.settings, user)
+            finally:
+                await channel.close()
+
+    async def _goes_on(self, user: str) -> bool:
+        """Its session, as the broker knows it: one whose response queue is gone has ended."""
+        connection = self._service.connection
+        if user not in self._logins or connection is None:
+            return False
+        if self._queue_is_certain(user):
+            return True
+        if await _exists(connection, self._service.settings.names.response_queue(user)):
             self._known_until(user)
+            return True
+        await self._end(user)
+        return False
+
+    def _queue_is_certain(self, user: str) -> bool:
+        return self._queue_until.get(user, 0) > monotonic()
 
     def response_returned(self, user: str) -> None:
         self._queue_until.pop(user, None)
@@ -157,10 +169,10 @@ class Sessions:
         if party is None:
             await channel.delete_queue(queue)
             await channel.delete_queue(settings.names.response_queue(user))
-            self._forget(user)
+            await self._end(user)
             return
         if not await _exists(connection, settings.names.response_queue(user)):
-            self._forget(user)
+            await self._end(user)
             return
         if not await _exists(connection, queue):
             # It takes no broadcasts, and is logged in all the same.
@@ -180,7 +192,9 @@ class Sessions:
             await channel.bind(queue, binding.exchange, "", dict(binding.arguments))
         self._bound[user] = wanted
 
-    def _forget(self, user: str) -> None:
+    async def _end(self, user: str) -> None:
+        now = self._service.clock.now()
+        await self._service.ledger.run(lambda unit: unit.session_ended(user, now))
         self._logins.pop(user, None)
         self._bound.pop(user, None)
         self._queue_until.pop(user, None)

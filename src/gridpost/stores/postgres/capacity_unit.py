@@ -10,7 +10,14 @@ from gridpost.core.capacity import Book
 from gridpost.core.capacity_ledger import Entry
 from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
-from gridpost.stores.capacity_work import CapacityWork, Line, State, to_allocation, to_entry
+from gridpost.stores.capacity_work import (
+    CapacityWork,
+    Line,
+    State,
+    open_sessions,
+    to_allocation,
+    to_entry,
+)
 from gridpost.stores.postgres.session import Connection
 from gridpost.stores.postgres.text import storable, told
 from gridpost.stores.postgres.transaction import Transaction
@@ -37,7 +44,7 @@ _BOOKED = """
     WHERE period_start >= %s ORDER BY sequence
 """
 _STATUSES = "SELECT text, event FROM entry WHERE kind = 'status' ORDER BY sequence"
-_LOGINS = "SELECT actor, text FROM entry WHERE kind = 'login' ORDER BY sequence"
+_LOGINS = "SELECT actor, text, event FROM entry WHERE kind = 'login' ORDER BY sequence"
 _RUNS = "SELECT count(*) FROM entry WHERE kind = 'active'"
 _ALLOCATIONS = """
     SELECT sequence, at, actor, balancing_group, client_id, out_area, in_area, period_start,
@@ -111,7 +118,7 @@ class PostgresCapacityReader:
         return [to_allocation(row) for row in rows]
 
     def logins(self) -> dict[str, str]:
-        return dict(self._connection.execute(_LOGINS).fetchall())
+        return open_sessions(self._connection.execute(_LOGINS))
 
     def entries(self, after: int, limit: int) -> list[Entry]:
         return [to_entry(row) for row in self._connection.execute(_ENTRIES, (after, limit))]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
-from gridpost.core.amqp091 import Incoming, Properties, QueueCounts
+from aiormq.abc import ChannelFrame
+from aiormq.exceptions import ChannelInvalidStateError
+
+from gridpost.core.amqp091 import Incoming, Properties, Publication, QueueCounts
+from gridpost.core.refusal import Refusal
+from gridpost.transports.amqp091 import frames
 from gridpost.transports.amqp091.faults import refusing
 from gridpost.transports.amqp091.properties import from_library, to_library
 
@@ -42,8 +47,7 @@ class Amqp091Channel:
         mandatory: bool = True,
     ) -> None:
         self._published += 1
-        # The library joins a returned message to its publication by this id: it must be unique.
-        message_id = properties.message_id or (uuid4().hex if self._confirms else None)
+        message_id = self._message_id(properties) or None
         with refusing(f"publishing to '{routing_key or exchange}'"):
             await self._under.basic_publish(
                 body,
@@ -54,6 +58,65 @@ class Amqp091Channel:
                 # Whoever wants a confirm waits for that; looking at the socket now and then is enough.
                 wait=self._published % _LOOK_EVERY == 0,
             )
+
+    async def publish_all(self, publications: Sequence[Publication]) -> list[Refusal | None]:
+        under = self._under
+        ids = [self._message_id(each.properties) for each in publications]
+        octets = b"".join(
+            frames.publication(under.number, each, message_id, under.max_content_size)
+            for each, message_id in zip(publications, ids, strict=True)
+        )
+        with refusing("publishing"):
+            if not self._confirms:
+                await self._write(octets, until_taken=True)
+                return [None] * len(publications)
+            confirms = await self._expect_confirms(ids, octets)
+        return [
+            await _told(confirm, f"publishing to '{each.routing_key or each.exchange}'")
+            for each, confirm in zip(publications, confirms, strict=True)
+        ]
+
+    async def _expect_confirms(
+        self, ids: Sequence[str], octets: bytes
+    ) -> list[asyncio.Future[Any]]:
+        """The library resolves these by the number of a publication, and by its id when it returns."""
+        under = self._under
+        confirms: list[asyncio.Future[Any]] = []
+        # Numbers follow the order on the wire: nobody publishes in between.
+        async with under.lock:
+            first = under.delivery_tag + 1
+            for number, message_id in enumerate(ids, first):
+                confirm = under.confirmations[number] = under.create_future()
+                under.message_id_delivery_tag[message_id] = number
+                confirm.add_done_callback(
+                    lambda _, known=message_id: under.message_id_delivery_tag.pop(known, None)
+                )
+                confirms.append(confirm)
+            under.delivery_tag += len(ids)
+            try:
+                await self._write(octets)
+            except BaseException:
+                # RabbitMQ has seen none of them, and counts only what it sees.
+                under.delivery_tag -= len(ids)
+                for number, confirm in enumerate(confirms, first):
+                    under.confirmations.pop(number, None)
+                    confirm.cancel()
+                raise
+        return confirms
+
+    async def _write(self, octets: bytes, *, until_taken: bool = False) -> None:
+        """Or nothing of it, if it raises."""
+        under = self._under
+        if under.is_closed:
+            raise ChannelInvalidStateError(f"{under!r} closed")
+        taken = under.create_future() if until_taken else None
+        await under.write_queue.put(ChannelFrame(octets, should_close=False, drain_future=taken))
+        if taken is not None:
+            await taken
+
+    def _message_id(self, properties: Properties) -> str:
+        # The library joins a returned message to its publication by this id: it must be unique.
+        return properties.message_id or (uuid4().hex if self._confirms else "")
 
     async def consume(
         self,
@@ -106,6 +169,10 @@ class Amqp091Channel:
     async def ack(self, tag: int, *, multiple: bool = False) -> None:
         with refusing("acknowledging"):
             await self._under.basic_ack(tag, multiple=multiple, wait=False)
+
+    async def ack_all(self, tags: Sequence[int]) -> None:
+        with refusing("acknowledging"):
+            await self._write(frames.acknowledgements(self._under.number, tags))
 
     async def nack(self, tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         with refusing("giving back"):
@@ -181,3 +248,12 @@ class Amqp091Channel:
     async def close(self) -> None:
         with suppress(Exception):
             await self._channel.close()
+
+
+async def _told(confirm: asyncio.Future[Any], what: str) -> Refusal | None:
+    try:
+        with refusing(what):
+            await confirm
+    except Refusal as refusal:
+        return refusal
+    return None

@@ -13,17 +13,25 @@ _PERSISTENT: Final = 2
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def to_library(properties: Properties, message_id: str | None) -> spec.Basic.Properties:
+def delivery_mode(properties: Properties) -> int:
+    return _PERSISTENT if properties.persistent else 1
+
+
+def expiration_text(properties: Properties) -> str | None:
     expiration = properties.expiration
+    return None if expiration is None else str(expiration // _MILLISECOND)
+
+
+def to_library(properties: Properties, message_id: str | None) -> spec.Basic.Properties:
     return spec.Basic.Properties(
         headers=dict(properties.headers),
         content_type=properties.content_type,
         content_encoding=properties.content_encoding,
-        delivery_mode=_PERSISTENT if properties.persistent else 1,
+        delivery_mode=delivery_mode(properties),
         priority=properties.priority,
         correlation_id=properties.correlation_id,
         reply_to=properties.reply_to,
-        expiration=None if expiration is None else str(expiration // _MILLISECOND),
+        expiration=expiration_text(properties),
         message_id=message_id,
         timestamp=properties.timestamp,
         message_type=properties.type,

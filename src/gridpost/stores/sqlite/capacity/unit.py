@@ -11,7 +11,14 @@ from gridpost.core.capacity import Book
 from gridpost.core.capacity_ledger import Entry
 from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
-from gridpost.stores.capacity_work import CapacityWork, Line, State, to_allocation, to_entry
+from gridpost.stores.capacity_work import (
+    CapacityWork,
+    Line,
+    State,
+    open_sessions,
+    to_allocation,
+    to_entry,
+)
 from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.values import to_microseconds
 
@@ -31,7 +38,7 @@ _BOOKED = """
     WHERE period_start >= ? ORDER BY sequence
 """
 _STATUSES = "SELECT text, event FROM entry WHERE kind = 'status' ORDER BY sequence"
-_LOGINS = "SELECT actor, text FROM entry WHERE kind = 'login' ORDER BY sequence"
+_LOGINS = "SELECT actor, text, event FROM entry WHERE kind = 'login' ORDER BY sequence"
 _ALLOCATIONS = """
     SELECT sequence, at, actor, balancing_group, client_id, out_area, in_area, period_start,
         period_end, quantity, event, correlation_id
@@ -102,7 +109,7 @@ class SqliteCapacityReader:
         return [to_allocation(row) for row in rows]
 
     def logins(self) -> dict[str, str]:
-        return dict(self._connection.execute(_LOGINS).fetchall())
+        return open_sessions(self._connection.execute(_LOGINS))
 
     def entries(self, after: int, limit: int) -> list[Entry]:
         return [to_entry(row) for row in self._connection.execute(_ENTRIES, (after, limit))]
