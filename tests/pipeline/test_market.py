@@ -43,9 +43,26 @@ def test_blocks_carry_their_value_forward():
     assert row["values"][1]["quantity"] == row["values"][0]["quantity"]
 
 
-def test_points_stay_points():
-    row = parsed(start=SPRING, hours=4, curve="A02", positions=[2, 4])
-    assert [v["position"] for v in row["values"]] == [2, 4]
+@pytest.mark.parametrize("curve", ["A02", "A04", "A05"])
+def test_points_stay_points(curve):
+    row = parsed(start=SPRING, hours=4, curve=curve, positions=[2, 4])
+    assert row["problem"] is None
+    assert [(v["curve_type"], v["position"], v["carried"]) for v in row["values"]] == [
+        (curve, 2, False),
+        (curve, 4, False),
+    ]
+    assert [v["start"] for v in row["values"]] == [SPRING + timedelta(hours=n) for n in (1, 3)]
+
+
+@pytest.mark.parametrize("curve", ["A02", "A04", "A05"])
+def test_a_position_stands_once_in_a_period_whatever_its_curve(curve):
+    row = parsed(start=SPRING, hours=4, curve=curve, positions=[2, 2])
+    assert (row["problem"], row["values"]) == ("position 2 twice", [])
+
+
+def test_breakpoints_of_one_series_do_not_overlap():
+    content = with_another_period(SPRING + timedelta(minutes=105), "A05")
+    assert "overlap" in parse_document(content, "m", SPRING)["problem"]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from gridpost.pipeline.silver.messages import proofs
 
 EVENTS = int(os.environ.get("GRIDPOST_BENCH_EVENTS", "1000000"))
 # With the size of the run: what starting a task costs must not be what is measured.
-DOCUMENTS = max(3000, EVENTS // 500)
-PROOFS = max(3000, EVENTS // 1000)
+DOCUMENTS = max(12_000, EVENTS // 500)
+PROOFS = max(30_000, EVENTS // 200)
 _DIFFERENT = 200
 _SAMPLE = 500
 

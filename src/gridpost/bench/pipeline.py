@@ -144,7 +144,7 @@ def _ingest(spark: Any, home: Path, rows: int) -> tuple[float, Lake]:
         shutil.copytree(home / "segments", lake.landing, copy_function=os.link)
         started = time.perf_counter()
         admit.admit(lake, (lake.landing,), datetime.now(UTC))
-        done = sum(batch.rows_out for batch in bronze.ingest(spark, lake, max_files=64))
+        done = sum(batch.rows_out for batch in bronze.ingest(spark, lake))
         seconds.append(time.perf_counter() - started)
         if done != rows:
             raise Refusal(Rule.INTERNAL, f"{done} of {rows} rows came into bronze")

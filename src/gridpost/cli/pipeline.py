@@ -67,7 +67,7 @@ def ingest(
     landing: Landing = None,
     max_files: Annotated[
         int, typer.Option("--max-files", min=1, help="Most segments of one batch.")
-    ] = 64,
+    ] = 256,
     replay: Annotated[
         bool, typer.Option("--replay", help="Judge quarantined rows again instead.")
     ] = False,

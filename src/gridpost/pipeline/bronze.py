@@ -13,41 +13,25 @@ from dataclasses import asdict, dataclass, replace
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gridpost.core.journal import (
-    KINDS,
-    AllocationRow,
-    AtcRow,
-    BroadcastRow,
-    EnvelopeRow,
-)
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline import admit
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.lake import Lake, Part, Progress, silent
-from gridpost.pipeline.pseudonyms import hidden
+from gridpost.pipeline.landed import SPARK_LANDED, Landed, Transcription, known_versions
 from gridpost.pipeline.ranges import Range, among_themselves, merged, overlapping
-from gridpost.pipeline.schemas import BRONZE, QUARANTINE, SEGMENT
+from gridpost.pipeline.schemas import BRONZE, QUARANTINE
 
 LAYER, TABLE, ASIDE, QUALITY = "bronze", "journal", "quarantine", "quality"
 # Admitted files are touched before each run: age never hides one (see admit.refresh).
 MAX_FILE_AGE = "7d"
+# The columns of this source of Spark, which takes no others.
+_FILE = "path string, modificationTime timestamp, length long, content binary"
 STREAM_ID = "stream-id"
-_EARLIEST, _LATEST = "2000-01-01 00:00:00", "2200-01-01 00:00:00"
-# Without these a row says nothing that silver could use.
-NEEDED = {
-    "message": ("message_id", "side", "generated"),
-    "tracking": ("message_id", "side", "event"),
-    "acknowledgement": ("message_id", "related_message_id", "side"),
-    "transfer": ("message_id",),
-    AtcRow.KIND: ("border", "period_start", "quantity"),
-    AllocationRow.KIND: ("allocation_id", "period_start", "quantity"),
-    BroadcastRow.KIND: ("broadcast_id", "exchange"),
-    EnvelopeRow.KIND: ("direction", "message_kind"),
-}
-
+MAX_FILES = 256
+"""Of one batch: each has its costs, and its size is not what memory depends on."""
 _QUALITY = pa.schema(
     [
         ("stream", pa.string()),
@@ -81,14 +65,15 @@ def read_stream(
 ) -> None:
     """One pass over everything that is admitted."""
     source = (
-        spark.readStream.schema(SEGMENT)
-        .format("parquet")
+        # A row for each file, and none of its content: that is read where it is written.
+        spark.readStream.schema(_FILE)
+        .format("binaryFile")
         .option("recursiveFileLookup", True)
         .option("pathGlobFilter", "segment.*.parquet")
         .option("maxFileAge", MAX_FILE_AGE)
         .option("maxFilesPerTrigger", max_files)
         .load(str(lake.admitted))
-        .select("*", F.col("_metadata.file_name").alias("segment"))
+        .select(F.col("_metadata.file_name").alias("segment"))
     )
     query = (
         source.writeStream.foreachBatch(commit)
@@ -100,7 +85,7 @@ def read_stream(
 
 
 def ingest(
-    spark: SparkSession, lake: Lake, *, max_files: int = 64, progress: Progress = silent
+    spark: SparkSession, lake: Lake, *, max_files: int = MAX_FILES, progress: Progress = silent
 ) -> list[BatchResult]:
     """Everything that is admitted, into bronze; safe to run again after any interruption."""
     bring_back(lake)
@@ -158,12 +143,12 @@ class BronzeWriter:
         spark = batch.sparkSession
         table = self._lake.table(LAYER, TABLE)
         aside = self._lake.table(LAYER, ASIDE)
-        frame = prepared(batch, self._stream, number, self._key)
         # Staged first, judged after: one pass over the segments in the usual case.
-        staged = table.stage(frame)
-        segments = _segments(spark, table.paths(staged), _parties(self._lake))
+        folder = table.new_folder()
+        segments = self._staged(batch, number, folder)
         if not segments:
             return
+        staged = table.parts_in(folder)
         pointer = table.pointer()
         known = overlapping(ranges_of(pointer.parts), [s.range for s in segments])
         rows_in = sum(s.rows for s in segments)
@@ -198,91 +183,41 @@ class BronzeWriter:
         )
         self._progress(f"batch {number}: {rows_out:,} rows")
 
+    def _staged(self, batch: DataFrame, number: int, folder: Place) -> list[Landed]:
+        """What the segments of a batch hold, once it is written."""
+        spark = batch.sparkSession
+        there = {file.name: file for file in self._lake.admitted.glob("*/segment.*.parquet")}
+        files = [there[row.segment] for row in batch.collect()]
+        if not files:
+            return []
+        groups = balanced(files, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        work = Transcription(
+            folder.mkdir(),
+            self._stream,
+            number,
+            self._key,
+            _parties(self._lake),
+            known_versions(),
+        ).of(groups)
+        numbers = spark.range(0, len(groups), 1, len(groups))
+        rows = numbers.mapInArrow(work, SPARK_LANDED).collect()
+        return sorted((Landed(**row.asDict()) for row in rows), key=lambda one: one.range)
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    segment: str
-    range: Range
-    rows: int
-    bad: int
-    kinds: tuple[str, ...]
-    unknown_eic: int | None = None
-    """Messages of parties that the imported list does not know; None: there is no list."""
 
-
-def _parties(lake: Lake) -> list[str]:
+def _parties(lake: Lake) -> tuple[str, ...]:
     rows = lake.table("silver", "parties").read(["code"])
-    return [] if rows is None else rows["code"].to_pylist()
+    return () if rows is None else tuple(rows["code"].to_pylist())
 
 
-def _segments(spark: SparkSession, paths: Sequence[str], parties: list[str]) -> list[_Segment]:
-    if not paths:
-        return []
-    schema = "segment string, time timestamp, kind string, reason string"
-    counted = []
-    if parties:
-        schema += ", message struct<sender_code:string,receiver_code:string>"
-        ends = F.col("message")
-        known = ends["sender_code"].isin(parties) & ends["receiver_code"].isin(parties)
-        counted.append(F.count(F.when(~known, 1)).alias("unknown_eic"))
-    rows = (
-        spark.read.schema(schema)
-        .parquet(*paths)
-        .groupBy("segment")
-        .agg(
-            F.count("*").alias("rows"),
-            F.count("reason").alias("bad"),
-            # A row that was set aside may say any time.
-            F.unix_micros(F.max(F.when(F.col("reason").isNull(), F.col("time")))).alias("newest"),
-            F.unix_micros(F.min(F.when(F.col("reason").isNull(), F.col("time")))).alias("oldest"),
-            F.collect_set("kind").alias("kinds"),
-            *counted,
-        )
-        .collect()
-    )
-    found = []
-    for row in rows:
-        name = SegmentName.parse(row.segment)
-        if name is None or name.rows != row.rows:
-            raise RuntimeError(f"{row.segment} changed after it was admitted")
-        times = (row.newest or 0, row.oldest or 0)
-        extent = Range(name.component, name.instance, name.first, name.last, *times)
-        strangers = row.unknown_eic if parties else None
-        found.append(_Segment(row.segment, extent, row.rows, row.bad, tuple(row.kinds), strangers))
-    return sorted(found, key=lambda s: s.range)
-
-
-def prepared(batch: DataFrame, stream: str, number: int, key: bytes) -> DataFrame:
-    """The columns of bronze, and why a row does not belong there."""
-    frame = hidden(batch, key)
-    frame = frame.withColumns({"stream": F.lit(stream), "batch": F.lit(number).cast("long")})
-    return frame.select(*BRONZE.fieldNames(), reason().alias("reason"))
-
-
-def reason() -> Column:
-    """Null where a row is good."""
-    known = F.lit(None).cast("string")
-    for kind, row in KINDS.items():
-        is_it = F.col("kind") == kind
-        missing = F.col(kind).isNull()
-        for name in NEEDED.get(kind, ()):
-            missing = missing | F.col(kind)[name].isNull()
-        known = (
-            F.when(
-                is_it & (F.col("schema_version") > row.SCHEMA_VERSION),
-                F.lit(f"a newer version of {kind}"),
-            )
-            .when(is_it & missing, F.lit(f"a row of {kind} without its columns"))
-            .otherwise(known)
-        )
-    return (
-        F.when(~F.coalesce(F.col("kind").isin(*KINDS), F.lit(False)), F.lit("an unknown kind"))
-        .when(
-            ~F.coalesce(F.col("time").between(_EARLIEST, _LATEST), F.lit(False)),
-            F.lit("an impossible time"),
-        )
-        .otherwise(known)
-    )
+def balanced(files: Sequence[Place], tasks: int) -> list[list[Place]]:
+    """At most so many groups, all with about the same octets; each in the order of its names."""
+    groups: list[list[Place]] = [[] for _ in range(min(tasks, len(files)))]
+    sizes = [0] * len(groups)
+    for size, file in sorted(((f.size(), f) for f in files), key=lambda one: -one[0]):
+        least = sizes.index(min(sizes))
+        groups[least].append(file)
+        sizes[least] += size
+    return [sorted(group, key=lambda file: file.name) for group in groups]
 
 
 def without_repeats(frame: DataFrame, known: Sequence[Range]) -> DataFrame:
@@ -347,7 +282,7 @@ def _holds(parts: Sequence[Part], made_by: str) -> bool:
 
 
 def _quality(
-    stream: str, number: int, segments: Sequence[_Segment], rows_in: int, bad: int, repeated: int
+    stream: str, number: int, segments: Sequence[Landed], rows_in: int, bad: int, repeated: int
 ) -> pa.Table:
     lines = []
     for item in merged(s.range for s in segments):
@@ -388,7 +323,7 @@ def _quality(
     return pa.Table.from_pylist(lines, schema=_QUALITY)
 
 
-def _strangers(segments: Sequence[_Segment]) -> int | None:
+def _strangers(segments: Sequence[Landed]) -> int | None:
     counts = [s.unknown_eic for s in segments if s.unknown_eic is not None]
     return sum(counts) if counts else None
 

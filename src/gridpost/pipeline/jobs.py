@@ -40,7 +40,7 @@ class Pipeline:
 
     # ------------------------------------------------------------ ingest
 
-    def ingest(self, landings: Sequence[Place] = (), *, max_files: int = 64) -> dict[str, Any]:
+    def ingest(self, landings: Sequence[Place] = (), *, max_files: int = 256) -> dict[str, Any]:
         started = time.monotonic()
         with self.writing():
             self.progress("admitting segments")

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -189,12 +190,21 @@ class Auditor:
 def judging(
     certificates: Sequence[KnownCertificate], roots: tuple[bytes, ...], build: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What mapInArrow runs: each task makes its own auditor where it runs."""
+    """What mapInArrow runs, where it runs."""
+    known = tuple(certificates)
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from Auditor(certificates, roots, build)(batches)
+        yield from _auditor(known, roots, build)(batches)
 
     return judge
+
+
+@lru_cache(maxsize=2)
+def _auditor(
+    certificates: tuple[KnownCertificate, ...], roots: tuple[bytes, ...], build: str
+) -> Auditor:
+    """One for all tasks of a worker: a certificate is read, and its path found, once."""
+    return Auditor(certificates, roots, build)
 
 
 def _metadata(row: dict[str, Any], prefix: str, message_id: str, related: str) -> Metadata:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+import hashlib
+import hmac
+import json
+import re
+
+import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from gridpost.core.journal import AdministrationRow, AllocationRow
@@ -14,31 +20,53 @@ USERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def hidden(rows: DataFrame, key: bytes) -> DataFrame:
+def hidden(rows: pa.Table, key: bytes) -> pa.Table:
     """Rows of segments, naming nobody."""
-    frame = rows
+    found = rows
     for kind, names in USERS.items():
+        if rows[kind].null_count < rows.num_rows:
+            found = _replaced(found, kind, _hidden_in_columns(rows[kind], names, key))
+    texts = found["payload"]
+    if texts.null_count < found.num_rows:
+        told = [
+            text if text is None else hidden_in_text(text, USERS.get(kind, ()), key)
+            for kind, text in zip(found["kind"].to_pylist(), texts.to_pylist(), strict=True)
+        ]
+        found = _replaced(found, "payload", pa.chunked_array([pa.array(told, pa.string())]))
+    return found
+
+
+def _replaced(rows: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
+
+
+def _hidden_in_columns(
+    column: pa.ChunkedArray, names: tuple[str, ...], key: bytes
+) -> pa.ChunkedArray:
+    chunks = []
+    for chunk in column.chunks:
+        fields = list(chunk.type)
+        children = [chunk.field(at) for at in range(len(fields))]
         for name in names:
-            value = F.col(kind)[name]
-            told = F.when(value != "", pseudonym(value, key)).otherwise(value)
-            frame = frame.withColumns(
-                {
-                    kind: F.when(F.col(kind).isNotNull(), F.col(kind).withField(name, told)),
-                    "payload": _hidden_in_text(kind, name, key),
-                }
-            )
-    return frame
+            at = chunk.type.get_field_index(name)
+            told = [name_of(value, key) if value else value for value in children[at].to_pylist()]
+            children[at] = pa.array(told, pa.string())
+        chunks.append(pa.StructArray.from_arrays(children, fields=fields, mask=chunk.is_null()))
+    return pa.chunked_array(chunks, column.type)
 
 
-def _hidden_in_text(kind: str, name: str, key: bytes) -> Column:
+def hidden_in_text(text: str, names: tuple[str, ...], key: bytes) -> str:
     """A row of a newer version is text, and waits in quarantine: it names nobody there either."""
-    text = F.col("payload")
-    value = F.get_json_object(text, f"$.{name}")
-    told = F.concat(F.lit(f'"{name}":"'), pseudonym(value, key), F.lit('"'))
-    # Not where it stands inside of another text.
-    pattern = rf'(?<!\\)"{name}"\s*:\s*"(?:[^"\\]|\\.)*"'
-    concerned = (F.col("kind") == kind) & text.isNotNull() & (value != "")
-    return F.when(concerned, F.regexp_replace(text, F.lit(pattern), told)).otherwise(text)
+    for name in names:
+        try:
+            value = json.loads(text).get(name)
+        except (ValueError, AttributeError):
+            return text
+        if isinstance(value, str) and value:
+            told = f'"{name}":"{name_of(value, key)}"'
+            # Not where it stands inside of another text.
+            text = re.sub(rf'(?<!\\)"{name}"\s*:\s*"(?:[^"\\]|\\.)*"', told, text)
+    return text
 
 
 def hidden_later(kind: str, name: str, value: Column, key: bytes) -> Column:
@@ -49,8 +77,12 @@ def hidden_later(kind: str, name: str, value: Column, key: bytes) -> Column:
     return F.when(raw, pseudonym(value, key)).otherwise(value)
 
 
+def name_of(value: str, key: bytes) -> str:
+    return hmac.digest(key, value.encode(), hashlib.sha256).hex()[:32]
+
+
 def pseudonym(value: Column, key: bytes) -> Column:
-    """HMAC-SHA-256 (RFC 2104) in the words of SQL, so that it runs where the rows are."""
+    """`name_of` in the words of SQL (RFC 2104), so that it runs where the rows are."""
     block = key.ljust(64, b"\0")
     inner = F.lit(bytes(b ^ 0x36 for b in block))
     outer = F.lit(bytes(b ^ 0x5C for b in block))

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from gridpost.core.journal import KINDS
 from gridpost.pipeline import bronze
 from gridpost.pipeline.lake import Lake
+from gridpost.pipeline.landed import judging
 from gridpost.pipeline.pseudonyms import hidden_later
 from gridpost.pipeline.schemas import BRONZE, QUARANTINE, STRUCTS
 
@@ -37,11 +38,11 @@ def replay(spark: SparkSession, lake: Lake) -> dict[str, Any]:
         rows = rows.join(bronze.read_bronze(spark, lake, done).select(one), on=one, how="left_anti")
     key = lake.secret("pseudonyms")
     read = rows.withColumns({kind: _read(kind, key) for kind in KINDS})
-    judged = read.select(*BRONZE.fieldNames(), bronze.reason().alias("reason"))
+    told = read.select(*BRONZE.fieldNames()).mapInArrow(judging(), QUARANTINE)
     # Its columns say what the text said, but for names of people.
-    found = judged.where(F.col("reason").isNull()).withColumn("payload", F.lit(None).cast("string"))
+    found = told.where(F.col("reason").isNull()).withColumn("payload", F.lit(None).cast("string"))
     good = table.stage(found.drop("reason"))
-    bad = aside.stage(judged.where(F.col("reason").isNotNull()))
+    bad = aside.stage(told.where(F.col("reason").isNotNull()))
     mark = f"{_MARK}{uuid4().hex}"
     if good:
         meta = {"stream": "", "batch": -1, "segments": [], "ranges": []}

@@ -10,6 +10,7 @@ from datetime import datetime
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import pyarrow as pa
 from pyspark.sql import types as T
 
 from gridpost.core.journal import KINDS, JournalRow
@@ -27,6 +28,27 @@ def _type(annotation: Any) -> T.DataType:
     if annotation is int:
         return T.LongType()
     return T.StringType()
+
+
+def arrow_schema(columns: T.StructType) -> pa.Schema:
+    """The same columns for files that are written without Spark."""
+    return pa.schema([pa.field(field.name, _arrow_type(field.dataType)) for field in columns])
+
+
+def _arrow_type(type_: T.DataType) -> pa.DataType:
+    if isinstance(type_, T.StructType):
+        return pa.struct([pa.field(field.name, _arrow_type(field.dataType)) for field in type_])
+    return _ARROW[type(type_)]
+
+
+_ARROW: dict[type[T.DataType], pa.DataType] = {
+    T.TimestampType: pa.timestamp("us", tz="UTC"),
+    T.BinaryType: pa.binary(),
+    T.BooleanType: pa.bool_(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.StringType: pa.string(),
+}
 
 
 def struct_of(kind: type[JournalRow]) -> T.StructType:

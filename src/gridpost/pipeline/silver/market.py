@@ -190,14 +190,18 @@ class _Points:
             del column[length:]
 
     def to_arrow(self) -> pa.StructArray:
-        arrays = []
+        arrays: dict[str, pa.Array] = {}
         for field in POINT:
             values = self.columns[field.name]
-            if field.type == DECIMAL:
-                arrays.append(pa.array(values, pa.string()).cast(DECIMAL))
+            plain = field.name.removesuffix("_normalised")
+            if field.type != DECIMAL:
+                arrays[field.name] = pa.array(values, field.type)
+            elif plain in arrays and values == self.columns[plain]:
+                # Most are in the unit that they are normalised to.
+                arrays[field.name] = arrays[plain]
             else:
-                arrays.append(pa.array(values, field.type))
-        return pa.StructArray.from_arrays(arrays, fields=list(POINT))
+                arrays[field.name] = pa.array(values, pa.string()).cast(DECIMAL)
+        return pa.StructArray.from_arrays(list(arrays.values()), fields=list(POINT))
 
 
 def _head(root: Any, name: str) -> dict[str, Any]:
@@ -353,12 +357,16 @@ def _read_points(period: Any) -> tuple[list[str], list[str | None], list[str | N
     whole = int(count)
     if len(columns[0]) == whole and all(len(c) in (0, whole) for c in columns[1:]):
         # Each point has one of each, or none has: the usual case, read by columns.
-        quantity, price = (
-            [text.strip() or None for text in column] or [None] * whole for column in columns[1:]
-        )
-        return [text.strip() for text in columns[0]], quantity, price
+        position, quantity, price = (list(map(str.strip, column)) for column in columns)
+        return position, _said(quantity, whole), _said(price, whole)
     read = [_point(point) for point in _children(period, "Point")]
     return [p for p, _, _ in read], [q for _, q, _ in read], [p for _, _, p in read]
+
+
+def _said(texts: list[str], whole: int) -> list[str | None]:
+    if not texts:
+        return [None] * whole
+    return [text or None for text in texts] if "" in texts else list(texts)
 
 
 @lru_cache(maxsize=256)

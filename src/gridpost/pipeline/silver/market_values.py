@@ -111,6 +111,7 @@ def day_of(quarter: int, zone: str) -> int:
     return at.toordinal() - EPOCH_DAY
 
 
+@lru_cache(maxsize=256)
 def resolution_of(text: str) -> tuple[timedelta | None, int]:
     """A fixed step, or months (positive) or days (negative) of the calendar."""
     match = _RESOLUTION.fullmatch(text)
@@ -160,6 +161,7 @@ def _fitting(value: Decimal) -> str:
     return f"{scaled:f}"
 
 
+@lru_cache(maxsize=4096)
 def time_of(text: str | None) -> datetime | None:
     if text is None:
         return None
