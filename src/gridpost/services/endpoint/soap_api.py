@@ -281,6 +281,6 @@ def _response(exchange: _Exchange, reply: Reply) -> Response:
     return _streamed(whole.pieces(), whole.size, version.content_type)
 
 
-def _streamed(pieces: Iterator[bytes], size: int, content_type: str) -> Response:
+def _streamed(pieces: Iterator[bytes | memoryview], size: int, content_type: str) -> Response:
     headers = {"content-length": str(size), "content-type": content_type}
     return StreamingResponse(pieces, headers=headers)
