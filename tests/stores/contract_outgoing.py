@@ -58,6 +58,10 @@ class OutgoingContract(Contract):
         await store.run(work)
         signed = replace(entry.metadata, processors=SIGNED)
         await store.run(lambda unit: unit.box.sign(signed))
+        # Whoever writes next sees it, too, whatever it remembers.
+        seen = await store.run(lambda unit: unit.box.find(Side.SENT, entry.message_id))
+        assert seen is not None
+        assert seen.metadata == signed
         store = await restarted(place, store)
         kept = await store.read(lambda unit: unit.box.find(Side.SENT, entry.message_id))
         assert kept is not None

@@ -205,6 +205,9 @@ class SqliteBox:
     def sign(self, metadata: Metadata) -> None:
         processors = MetadataRow.from_metadata(metadata).processors
         self._connection.execute(_SIGN, (processors, metadata.message_id))
+        self._put.pop(metadata.message_id, None)
+        if self._known is not None:
+            self._known.forget((metadata.message_id, Side.SENT.value))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
         return self._entry(_FIND_CONVERSATION, (conversation_id, application))

@@ -25,6 +25,9 @@ class KnownEntries:
     def clear(self) -> None:
         self._entries.clear()
 
+    def forget(self, key: Key) -> None:
+        self._entries.pop(key, None)
+
     def add(self, entry: BoxEntry, number: int) -> None:
         """An entry as it is in the box, under its number there."""
         if len(self._entries) >= _REMEMBERED:
