@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,12 @@ from gridpost.core.amqp091 import RabbitConnection
 from gridpost.core.ports import Clock
 from gridpost.services.bus import watching as conditions
 from gridpost.services.bus.service import BusService
-from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
+from gridpost.services.operations.journal_follow import (
+    ReadJournal,
+    RecentTrouble,
+    Streams,
+    one_stream,
+)
 from gridpost.stores.sqlite.bus import SqliteBusLedger
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 AnyLedger: TypeAlias = "SqliteBusLedger | PostgresBusLedger"
 _TURN = "watching.lock"
+_JOURNAL = "following the journal"
 
 
 class BusWatch:
@@ -51,59 +57,66 @@ async def bus_watch(
     service: BusService,
     connection: Callable[[], RabbitConnection | None],
 ) -> AsyncIterator[BusWatch]:
-    """Processes of one bus share the memory of what was told: two would tell everything twice."""
+    """Processes of one home share the memory of what was told: two would tell everything twice."""
     rules = configuration.alerts.rules.thresholds()
     home = configuration.home
     await asyncio.to_thread(home.mkdir, mode=0o700, parents=True, exist_ok=True)
-    who = _watched(configuration, clock, ledger)
     dead = conditions.DeadLetters(service, connection)
     more = [conditions.broker(service), dead.observe]
     watch = BusWatch(dead)
 
-    async def duty() -> None:
-        async with watching(who, configuration, RecentTrouble(rules.window), more) as found:
-            watch.watching = found
-            try:
-                await asyncio.Event().wait()
-            finally:
-                watch.watching = None
-
     async def run() -> None:
-        if isinstance(ledger, SqliteBusLedger):
-            async with _turn(home / _TURN, configuration.alerts.cycle.total_seconds()):
-                await duty()
-        else:
-            await _leased(ledger, duty)
+        async with (
+            _turn(home / _TURN, configuration.alerts.cycle.total_seconds()),
+            _streams(ledger) as streams,
+        ):
+            cursors = shared_cursors(configuration.postgres)
+            who = Watched(configuration.code, home, clock, streams, cursors)
+            async with watching(who, configuration, RecentTrouble(rules.window), more) as found:
+                watch.watching = found
+                await asyncio.Event().wait()
 
     task = asyncio.create_task(run())
     try:
         yield watch
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _ended(task)
         await dead.close()
 
 
-def _watched(configuration: BusConfiguration, clock: Clock, ledger: AnyLedger) -> Watched:
-    code, home = configuration.code, configuration.home
+@asynccontextmanager
+async def _streams(ledger: AnyLedger) -> AsyncIterator[Streams]:
+    """Of those that watch, on several machines, one at a time reads what is in PostgreSQL."""
     if isinstance(ledger, SqliteBusLedger):
-        streams = one_stream(
+        yield one_stream(
             ledger.identity.instance,
             lambda after, limit: ledger.read(lambda unit: unit.journal.listed(after, limit)),
         )
-        return Watched(code, home, clock, streams)
-    return Watched(code, home, clock, ledger.streams, shared_cursors(configuration.postgres))
-
-
-async def _leased(ledger: PostgresBusLedger, duty: Callable[[], Awaitable[None]]) -> None:
-    """Processes on several machines have no file in common, but the database."""
+        return
     from gridpost.stores.postgres.leases import Leases
     from gridpost.stores.postgres.processes import process_name
 
     leases = Leases(ledger.settings, process_name())
-    leases.add("watching", lambda _: duty())
-    await leases.run()
+    leases.add(_JOURNAL, lambda _: _for_ever())
+
+    async def streams() -> Mapping[str, ReadJournal]:
+        return await ledger.streams() if _JOURNAL in leases.held() else {}
+
+    task = asyncio.create_task(leases.run())
+    try:
+        yield streams
+    finally:
+        await _ended(task)
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 @asynccontextmanager

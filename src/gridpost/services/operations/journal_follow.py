@@ -73,7 +73,10 @@ class JournalFollower:
     async def round(self) -> bool:
         """Passes one batch of each stream on; is there more?"""
         more = False
-        for instance, read in (await self._streams()).items():
+        streams = await self._streams()
+        # Whoever gets a stream back goes on where others have left it meanwhile.
+        self._followed = {i: f for i, f in self._followed.items() if i in streams}
+        for instance, read in streams.items():
             if instance not in self._followed:
                 self._followed[instance] = _Followed(self._cursor(instance), self._take(instance))
             more |= await self._followed[instance].round(read)
