@@ -89,7 +89,8 @@ class LimitsSection(_Section):
     max_connections_per_component: Count = 32
     max_links: Count = 64
     max_sessions: Count = 16
-    max_frame_size: Annotated[int, Field(ge=512)] = 32 * KIB
+    max_frame_size: Annotated[int, Field(ge=512)] = 64 * KIB
+    session_window: Count = 16 * MIB
     credit: Count = 500
     max_unsettled: Count = 2_000
     max_incoming: Count = 128 * MIB
@@ -104,6 +105,7 @@ class LimitsSection(_Section):
             max_connections=self.max_connections,
             max_connections_per_identity=self.max_connections_per_component,
             max_frame_size=self.max_frame_size,
+            session_window=self.session_window,
             max_sessions=self.max_sessions,
             max_links=self.max_links,
             max_message_size=self.max_message_size,
@@ -125,6 +127,7 @@ class QueuesSection(_Section):
     """Before the second new attempt at a message that its consumer gave back as failed."""
     redeliver_at_most: Period = timedelta(minutes=1)
     """The time doubles with each failure up to this."""
+    open_transactions: Count = 16
     transaction_messages: Count = 1_000
     transaction_octets: Count = 64 * MIB
 
@@ -254,6 +257,7 @@ class BrokerConfiguration(WatchedConfiguration):
             memory_octets=queues.memory_octets,
             redeliver_after=queues.redeliver_after,
             redeliver_at_most=queues.redeliver_at_most,
+            open_transactions=queues.open_transactions,
             transaction_messages=queues.transaction_messages,
             transaction_octets=queues.transaction_octets,
             log_messages=self.log.messages,

@@ -101,3 +101,18 @@ def test_doubts_are_warnings(tmp_path: Path) -> None:
     assert any("virtual_host" in warning for warning in warnings)
     assert any("server.urls" in warning for warning in warnings)
     assert any("section rabbitmq" in w for w in check(written(tmp_path, "", RABBITMQ)).warnings)
+
+
+def test_frame_size_and_session_window_are_configured(tmp_path: Path) -> None:
+    sections = "[limits]\nmax_frame_size = 4096\nsession_window = 65536"
+    limits = read_broker_configuration(written(tmp_path, sections=sections)).limits.amqp()
+    assert (limits.max_frame_size, limits.session_window) == (4_096, 65_536)
+    with pytest.raises(Refusal, match="session_window"):
+        read_broker_configuration(written(tmp_path, sections="[limits]\nsession_window = 1000"))
+
+
+def test_how_many_transactions_may_be_open_is_configured(tmp_path: Path) -> None:
+    usual = read_broker_configuration(written(tmp_path))
+    assert usual.settings().open_transactions == 16
+    few = read_broker_configuration(written(tmp_path, sections="[queues]\nopen_transactions = 2"))
+    assert few.settings().open_transactions == 2

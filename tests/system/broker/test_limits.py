@@ -10,6 +10,8 @@ import pytest
 
 from gridpost.core.links import LinkRefused
 from gridpost.transports.amqp10.tls import client_context
+from gridpost.wire.amqp.codec import encode
+from gridpost.wire.amqp.types import Described, ULong
 from support import amqp_frames as amqp
 from support.amqp_frames import RawPeer
 from support.broker_process import BrokerNetwork, Inbox, amqp_credentials, broker_network, message
@@ -19,6 +21,9 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MIB = 1024 * 1024
+# AMQP 4.5.2, 4.5.6 and 3.4.3
+DECLARE = encode(Described(ULong(0x77), Described(ULong(0x31), [])))
+DECLARED, REJECTED = 0x33, 0x25
 
 
 async def works(broker: BrokerNetwork) -> None:
@@ -128,3 +133,25 @@ async def test_a_client_that_sends_more_than_its_credit_is_cut_off_alone(tmp_pat
         assert amqp.condition(gone[2]) == "amqp:link:transfer-limit-exceeded"
         await peer.close()
         await works(broker)
+
+
+async def test_a_connection_has_as_many_open_transactions_as_the_configuration_says(
+    tmp_path: Path,
+) -> None:
+    async with broker_network(tmp_path, queues={"open_transactions": 2}) as broker:
+        if "rabbitmq" in broker.configuration:
+            pytest.skip("this store has no transactions")
+        context = client_context(amqp_credentials(broker.members["E1"], broker.directory.pki.root))
+        peer = RawPeer(*await asyncio.open_connection("127.0.0.1", broker.port, ssl=context))
+        await peer.greet()
+        control = amqp.attach("control", 9, amqp.SENDER, None, coordinator=True)
+        await peer.say(amqp.open_(), amqp.begin(), control)
+        await peer.expect(amqp.ATTACH, amqp.FLOW)
+        for number in range(2):
+            await peer.say(amqp.transfer(9, number, DECLARE))
+            assert (await peer.expect(amqp.DISPOSITION))[4].descriptor == DECLARED
+        await peer.say(amqp.transfer(9, 2, DECLARE))
+        refused = (await peer.expect(amqp.DISPOSITION))[4]
+        assert refused.descriptor == REJECTED
+        assert refused.value[0].value[0] == "amqp:resource-limit-exceeded"
+        await peer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -25,6 +26,21 @@ async def test_a_message_goes_from_a_producer_to_a_consumer(setup: Any, inbox: A
     await consumer.attach_consumer("E2", inbox, credit=10)
     await eventually(lambda: inbox.messages == [b"header-bare message"])
     await eventually(lambda: setup.broker.outcomes == [Outcome(TAKEN)])
+
+
+async def test_messages_of_any_size_on_one_link_arrive_as_they_were_sent(
+    setup: Any, inbox: Any
+) -> None:
+    """Larger and smaller than the one before: in one frame, in several, in more than was expected."""
+    chance = random.Random(4)
+    sizes = (10, 130_560, 131_072, 262_144, 262_145, 5_000_000, 300_000, 1_048_576, 9_000_000)
+    sent = [chance.randbytes(size) for size in sizes]
+    producer = await (await setup.connect()).attach_producer("E2")
+    outcomes = await asyncio.gather(*(producer.send(message) for message in sent))
+    assert all(outcome.taken for outcome in outcomes)
+    await (await setup.connect("E2")).attach_consumer("E2", inbox, credit=10)
+    await eventually(lambda: len(inbox.messages) == len(sent))
+    assert [bytes(message) for message in inbox.messages] == sent
 
 
 @pytest.mark.parametrize(

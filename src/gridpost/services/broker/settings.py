@@ -27,6 +27,8 @@ class BrokerSettings:
     window_octets: int = 16 * MIB
     memory_octets: int = 128 * MIB
     """Of all queues together."""
+    open_transactions: int = 16
+    """Of one connection."""
     transaction_messages: int = 1_000
     transaction_octets: int = 64 * MIB
     redeliver_after: timedelta = timedelta(milliseconds=200)

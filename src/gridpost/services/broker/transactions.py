@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import Final
 
 from gridpost.core.queues import Operation
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.broker.context import BrokerContext
-
-_MAX_OPEN: Final = 16
 
 Callback = Callable[[], None]
 
@@ -91,8 +88,9 @@ class Transactions:
         return found
 
     async def declare(self) -> bytes:
-        if len(self._open) >= _MAX_OPEN:
-            raise Refusal(Rule.LIMIT_EXCEEDED, f"a connection has {_MAX_OPEN} open transactions")
+        most = self._context.settings.open_transactions
+        if len(self._open) >= most:
+            raise Refusal(Rule.LIMIT_EXCEEDED, f"a connection has at most {most} open transactions")
         name = next(self._numbers).to_bytes(4, "big")
         self._open[name] = Transaction(self._context)
         return name

@@ -23,11 +23,11 @@ class AmqpLimits:
     max_connections_per_identity: int = 32
     """503 cl. 6.4 asks an endpoint for one; a cluster has one per node, and old ones linger."""
 
-    max_frame_size: int = 32 * KIB
+    max_frame_size: int = 64 * KIB
     max_sessions: int = 16
     max_links: int = 64
     """On one connection, all sessions together."""
-    session_window: int = 8 * MIB
+    session_window: int = 16 * MIB
     """Octets that may wait unread in one session; its window in frames is this over the frame size."""
 
     max_message_size: int = 65 * MIB
