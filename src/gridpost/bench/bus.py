@@ -1,7 +1,9 @@
 """How fast the bus answers a request over RabbitMQ, beside an echo over the same broker.
 
 Bus, echo and clients are processes of their own against one private RabbitMQ with TLS and quorum
-queues. Every request has ids of its own, is checked, answered from SQL, remembered and journalled.
+queues, with the same client, prefetch, confirms and body sizes; the echo answers and acknowledges
+each message by itself, as a plain consumer does. Every request to the bus has ids of its own, is
+checked, answered from SQL, remembered and journalled.
 Rate: clients in a closed loop. p99: both at a quarter of the echo's rate, in turns.
 """
 
