@@ -92,7 +92,7 @@ def _short(text: str) -> bytes:
 
 
 def _table(headers: Mapping[str, Any]) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     for name, value in sorted(headers.items()):
         if type(value) is not str:
             return bytes(field_table(dict(headers)))
