@@ -240,6 +240,19 @@ async def test_an_hour_of_a_document_is_offered_in_each_of_its_quarters(place):
         await ledger.close()
 
 
+async def test_a_session_lasts_from_its_last_login_until_its_end(place):
+    ledger = open_ledger(place)
+    try:
+        for user, arguments in (("u1", ""), ("u2", ""), ("u2", "X_Event:PUBLISH")):
+            await ledger.run(lambda unit, u=user, a=arguments: unit.login(u, a, NOW))
+        await ledger.run(lambda unit: unit.session_ended("u1", NOW))
+        assert await ledger.read(lambda reader: reader.logins()) == {"u2": "X_Event:PUBLISH"}
+        await ledger.run(lambda unit: unit.login("u1", "X_Border:DE-DK", NOW))
+        assert (await ledger.read(lambda reader: reader.logins()))["u1"] == "X_Border:DE-DK"
+    finally:
+        await ledger.close()
+
+
 async def test_the_ledger_cannot_be_changed_afterwards(place):
     ledger = open_ledger(place)
     await publish(ledger)

@@ -7,7 +7,7 @@ lost, and clients notice by heartbeats and sequence ids.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -152,8 +152,8 @@ class Post:
                 counter = self._metrics.broadcasts
             except Refusal as refusal:
                 log.warning("broadcasts were not sent", reason=refusal.message)
-        for notice in notices:
-            counter.labels(type(notice).__name__).inc()
+        for kind, number in Counter(type(notice).__name__ for notice in notices).items():
+            counter.labels(kind).inc(number)
 
     def _publication(self, notice: Notice) -> Publication:
         names = self.settings.names

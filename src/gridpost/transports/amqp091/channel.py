@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -88,9 +89,7 @@ class Amqp091Channel:
             for number, message_id in enumerate(ids, first):
                 confirm = under.confirmations[number] = under.create_future()
                 under.message_id_delivery_tag[message_id] = number
-                confirm.add_done_callback(
-                    lambda _, known=message_id: under.message_id_delivery_tag.pop(known, None)
-                )
+                confirm.add_done_callback(partial(self._forget_id, message_id))
                 confirms.append(confirm)
             under.delivery_tag += len(ids)
             try:
@@ -103,6 +102,9 @@ class Amqp091Channel:
                     confirm.cancel()
                 raise
         return confirms
+
+    def _forget_id(self, message_id: str, _: asyncio.Future[Any]) -> None:
+        self._under.message_id_delivery_tag.pop(message_id, None)
 
     async def _write(self, octets: bytes, *, until_taken: bool = False) -> None:
         """Or nothing of it, if it raises."""
