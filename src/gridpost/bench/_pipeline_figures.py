@@ -142,7 +142,7 @@ def by_spark(spark: Any, folder: Place) -> list[Line]:
             for make in (facts.message_views, facts.tracking_events, facts.acknowledgements)
         )
     ).selectExpr("* EXCEPT (day)", "to_date(generated) AS day")
-    # Messages are made once, as a build does and as DuckDB does with what is named in its query.
+    # Messages are made once, as in a build, which reads them from silver.
     made = found.select(*_MADE).persist()
     rows = figures.delivery(made, figures.latency_histograms(made)).collect()
     made.unpersist()
