@@ -5,9 +5,10 @@ TLS. The clients publish one request that was made before, so they cost the same
 Both publish with confirms, mandatory, and settle afterwards; the echo does so for each request by
 itself, the service for all that one commit made ready, and it publishes three broadcasts more.
 Rate: 50 clients in a closed loop, nobody subscribed: their Login asks for a border that there is not,
-so that nothing is bound (bindings that never match are tried for each broadcast all the same). p99: both at half the echo's rate. Broadcasts: a
-fixed rate, first without and then with 200 subscribers; the service itself measures the time from
-the delivery of a request to the publication of its response.
+so that nothing is bound (a binding that never matches is tried for each broadcast all the same).
+p99: both at half the echo's rate. Broadcasts: a fixed rate, first without and then with 200
+subscribers; the service itself measures the time from the delivery of a request to the publication of
+its response.
 """
 
 from __future__ import annotations
