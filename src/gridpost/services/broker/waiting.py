@@ -168,19 +168,13 @@ class Waiting:
     # ------------------------------------------------------------ from the store
 
     def fill(self) -> bool:
-        """Read on if the window runs low; False: there is no need to, or no room."""
-        if not self.behind or (self._window and self._has_enough()):
+        """Read on if the window runs low; False: there is no need to."""
+        if len(self._window) >= _BATCH // 2 or not self.behind:
             return False
         if not self._reading:
             self._reading = True
             self._start(self._read_behind())
         return True
-
-    def _has_enough(self) -> bool:
-        """While a batch is read beside a busy loop, consumers take as many as two of them."""
-        settings = self._context.settings
-        enough = min(2 * _BATCH, settings.window_messages // 2)
-        return len(self._window) >= enough or self._octets >= settings.window_octets
 
     async def _read_behind(self) -> None:
         last, after = self._last, self._end

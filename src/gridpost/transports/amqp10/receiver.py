@@ -26,7 +26,6 @@ from gridpost.transports.amqp10.engine import (
     set_condition,
     write_value,
 )
-from gridpost.transports.amqp10.gathering import Gathering
 from gridpost.transports.amqp10.link import Link
 from gridpost.wire.amqp.types import Described, Symbol, ULong, Value
 
@@ -121,7 +120,6 @@ class Receiver(Link):
 
     __slots__ = (
         "_credit",
-        "_expected",
         "_handler",
         "_held",
         "_most",
@@ -143,9 +141,7 @@ class Receiver(Link):
         self.open: dict[Any, Received] = {}
         self._held = 0
         """Deliveries that count against the window; a decided one does not, even if unsettled."""
-        self._parts: Gathering | None = None
-        self._expected = 0
-        """Octets of the last message that came in many frames."""
+        self._parts: bytearray | None = None
         self._paused = False
         self._handler: ProducerHandler | None = None
         self.max_message_size = connection.limits.max_message_size
@@ -218,7 +214,7 @@ class Receiver(Link):
                 continue
             waiting = lib.pn_delivery_pending(delivery)
             if waiting:
-                here = waiting if self._parts is None else waiting + self._parts.size
+                here = waiting if self._parts is None else waiting + len(self._parts)
                 if here > self.max_message_size:
                     message = f"messages may have {self.max_message_size} octets"
                     self.close(Refusal(Rule.CONTENT_TOO_LARGE, message))
@@ -239,10 +235,8 @@ class Receiver(Link):
             message = ffi.unpack(BUFFERS.scratch, waiting)
             self.connection.ledger.add(waiting)
         else:
-            gathered = self._take(waiting)
+            message = memoryview(self._take(waiting))
             self._parts = None
-            self._expected = gathered.size
-            message = gathered.view()
         transaction = None
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL:
             transaction = _transaction_of(delivery)
@@ -262,17 +256,24 @@ class Receiver(Link):
         except Refusal as refusal:
             received.reject(refusal)
 
-    def _take(self, waiting: int) -> Gathering:
+    def _take(self, waiting: int) -> bytearray:
         """Move octets out of proton behind those that are here already."""
         self.connection.ledger.add(waiting)
-        if self._parts is None:
-            self._parts = Gathering(self._expected)
-        self._parts.take(self._pn, waiting)
-        return self._parts
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = bytearray()
+        scratch = BUFFERS.scratch
+        while waiting > 0:
+            taken = lib.pn_link_recv(self._pn, scratch, min(SCRATCH, waiting))
+            if taken <= 0:
+                break
+            parts += ffi.buffer(scratch, taken)
+            waiting -= taken
+        return parts
 
     def _drop_parts(self) -> None:
         if self._parts is not None:
-            self.connection.ledger.add(-self._parts.size)
+            self.connection.ledger.add(-len(self._parts))
             self._parts = None
 
     # ------------------------------------------------------------ settlement

@@ -1,9 +1,7 @@
 """The one thread that writes queues: what waits is committed together, then reported.
 
 The law of this file: `done` is called only after the COMMIT that holds the operations has returned.
-Nothing waits for a group to fill: while one commit is on its way to the disk, the next gathers. What
-one turn of the event loop submits is handed over at its end: a thread that is woken for each message
-takes Python's lock from the loop each time, and commits the first of many alone.
+Nothing waits for a group to fill: while one commit is on its way to the disk, the next gathers.
 """
 
 from __future__ import annotations
@@ -11,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
@@ -91,9 +88,7 @@ class Committer:
         self._committed = committed
         self._remove_files = remove_files
         self._observe = observe
-        self._queue: SimpleQueue[list[Any]] = SimpleQueue()
-        self._gathered: list[Any] = []
-        """Of this turn of the loop."""
+        self._queue: SimpleQueue[Any] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._serve, name="gridpost-queues", daemon=True)
 
@@ -101,55 +96,41 @@ class Committer:
         self._thread.start()
 
     def submit(self, submission: Submission) -> None:
-        if not self._gathered:
-            self._loop.call_soon(self._hand_over)
-        self._gathered.append(submission)
+        self._queue.put(submission)
 
     def run(self, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._gathered.append(Work(work, future))
-        self._hand_over()
+        self._queue.put(Work(work, future))
         return future
 
     def stop(self) -> None:
         """Return when everything that was submitted is done. Blocks."""
-        self._gathered.append(_STOP)
-        self._hand_over()
+        self._queue.put(_STOP)
         self._thread.join()
-
-    def _hand_over(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        if gathered:
-            self._queue.put(gathered)
 
     # ------------------------------------------------------------ in the thread
 
     def _serve(self) -> None:
-        waiting: deque[Any] = deque()
         while True:
-            while not waiting or not self._queue.empty():
-                waiting.extend(self._queue.get())
-            group = self._next_group(waiting)
+            item = self._queue.get()
+            group: list[Submission] = []
+            octets = 0
+            while type(item) is Submission:
+                group.append(item)
+                octets += item.octets
+                if len(group) >= self._max_group or octets >= self._max_octets:
+                    item = None
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except Empty:
+                    item = None
             if group:
                 self._commit_group(group)
-                continue
-            item = waiting.popleft()
             if item is _STOP:
                 return
-            self._execute(item)
-
-    def _next_group(self, waiting: deque[Any]) -> list[Submission]:
-        group: list[Submission] = []
-        octets = 0
-        while (
-            waiting
-            and type(waiting[0]) is Submission
-            and len(group) < self._max_group
-            and octets < self._max_octets
-        ):
-            group.append(waiting.popleft())
-            octets += group[-1].octets
-        return group
+            if item is not None:
+                self._execute(item)
 
     def _commit_group(self, group: list[Submission]) -> None:
         committed = _Committed(set(), 0.0, 0)

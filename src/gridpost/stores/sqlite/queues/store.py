@@ -135,8 +135,6 @@ class SqliteQueueStore:
             opened = database.open_folder(folder, component, resources, MIGRATIONS)
             # Random ids touch many pages: copying them back less often saves most of that.
             opened.connection.execute("PRAGMA wal_autocheckpoint = 16000")
-            # So that the known ids of a million messages need not be read again for each new one.
-            opened.connection.execute("PRAGMA cache_size = -65536")
             if settings.hard_limit:
                 (page,) = opened.connection.execute("PRAGMA page_size").fetchone()
                 limit = settings.hard_limit // page
