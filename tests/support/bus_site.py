@@ -125,7 +125,7 @@ async def bus_site(
     register(service)
     keeper = rabbit.client(virtual_host=virtual_host).keep(service.connected, lost=service.lost)
     working = asyncio.create_task(service.run())
-    await keeper.start(patience=60)
+    await keeper.start()
     connection = await rabbit.client(virtual_host=virtual_host).connect()
     channel = await connection.channel()
     client = await BusClient(connection, CONTEXT, within=timedelta(seconds=60)).open()
