@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from gridpost.core.refusal import Refusal
 
+_SHORT = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Properties:
@@ -35,6 +37,11 @@ class Properties:
     user_id: str | None = None
     """RabbitMQ refuses a name that is not that of the connection."""
     app_id: str | None = None
+
+
+def short(text: str | None) -> str | None:
+    """An id as a property; None: AMQP has no room for it, and whoever needs it finds it in the body."""
+    return text if text and len(text.encode()) <= _SHORT else None
 
 
 @dataclass(frozen=True, slots=True)

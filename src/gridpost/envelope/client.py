@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from gridpost.core.amqp091 import Channel, Incoming, Properties, RabbitConnection
+from gridpost.core.amqp091 import Channel, Incoming, Properties, RabbitConnection, short
 from gridpost.core.envelope import (
     EventMessage,
     FaultMessage,
@@ -89,8 +89,8 @@ class BusClient:
         properties = Properties(
             content_type="application/xml",
             content_encoding="UTF-8",
-            message_id=header.message_id,
-            correlation_id=header.correlation_id,
+            message_id=short(header.message_id),
+            correlation_id=short(header.correlation_id),
             reply_to=self.reply_queue if reply else None,
             expiration=self._within if request else None,
         )

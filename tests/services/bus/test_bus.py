@@ -324,6 +324,18 @@ async def test_each_level_has_its_own_correlation(site: Site) -> None:
         assert incoming.properties.message_id == answer.header.message_id
 
 
+async def test_ids_that_amqp_has_no_room_for_are_in_the_envelopes_alone(site: Site) -> None:
+    long = "i" * 300
+    plain = site.sender.request("get", "EndDeviceControls")
+    header = replace(plain.header, correlation_id=long, message_id=long, replay_detection=None)
+    others = [site.sender.request("get", "EndDeviceControls") for _ in range(3)]
+    found = await asyncio.gather(
+        *(site.client.call(one) for one in (replace(plain, header=header), *others))
+    )
+    assert [answer.reply.result for answer in found] == [Result.OK] * 4
+    assert found[0].header.correlation_id == long
+
+
 @pytest.mark.req("100-6.7-a")
 @bus("100-6.7-b")
 @pytest.mark.req("100-E-a", component="transport")

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import structlog
 
-from gridpost.core.amqp091 import Channel, Incoming, Properties
+from gridpost.core.amqp091 import Channel, Incoming, Properties, short
 from gridpost.core.bus import BusUnit, Outgoing, Posted
 from gridpost.core.envelope import (
     OPERATION_SET_NOUN,
@@ -284,8 +284,8 @@ class Forwarder:
         properties = Properties(
             content_type="application/xml",
             content_encoding="UTF-8",
-            message_id=header.message_id,
-            correlation_id=key or header.correlation_id,
+            message_id=short(header.message_id),
+            correlation_id=key or short(header.correlation_id),
             reply_to=reply_to.removeprefix("queue:") if reply_to.startswith("queue:") else None,
             expiration=service.settings.sla(header.verb, header.noun).within,
         )

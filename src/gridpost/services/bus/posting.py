@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from gridpost.core.amqp091 import Channel, Properties
+from gridpost.core.amqp091 import Channel, Properties, Publication, short
 from gridpost.core.bus import BusLedger, Outgoing, Posted
 from gridpost.core.envelope import RequestMessage
 from gridpost.core.envelope_exchange import AddressKind, ReplyAddress
@@ -22,6 +22,7 @@ from gridpost.services.bus.calling import accepted
 from gridpost.services.bus.processing import AnyPost
 from gridpost.services.bus.settings import BusSettings
 from gridpost.services.bus.subscribers import Claims
+from gridpost.services.gathering import Gathering
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +50,7 @@ class Post:
         self.channel: Channel | None = None
         """None: there is no broker."""
         self.returned: Returned | None = None
+        self._publishing = Gathering(self._publish_all)
         self._web = web
         self._calls: set[asyncio.Task[None]] = set()
         self._take_over = True
@@ -97,33 +99,40 @@ class Post:
             self._sent.put_nowait(post.sequence)
 
     async def _deliver(self, outgoing: Outgoing) -> None:
-        channel = self._open()
+        try:
+            # What leads nowhere must not hold up the rest.
+            refusal = await self._publishing.add(self._publication(outgoing))
+        except Refusal as lost:
+            refusal = lost
+        if refusal is None:
+            return
+        if refusal.rule not in _NOWHERE:
+            raise refusal
+        await self.bury(outgoing, refusal.message)
+
+    def _publication(self, outgoing: Outgoing) -> Publication:
         properties = Properties(
             content_type=CONTENT_TYPE,
             content_encoding="UTF-8",
-            message_id=outgoing.message_id or None,
-            correlation_id=outgoing.correlation_id or None,
+            message_id=short(outgoing.message_id),
+            correlation_id=short(outgoing.correlation_id),
             timestamp=self.clock.now(),
         )
-        try:
-            # What leads nowhere must not hold up the rest.
-            address = ReplyAddress.parse(outgoing.address)
-            if address.kind is AddressKind.TOPIC:
-                exchange = self._exchange_of(address.name)
-                await channel.publish(
-                    outgoing.body,
-                    properties,
-                    exchange=exchange,
-                    routing_key=address.name,
-                    # An event without listeners is nothing lost; a reply without one is.
-                    mandatory=outgoing.reply,
-                )
-            else:
-                await channel.publish(outgoing.body, properties, routing_key=address.name)
-        except Refusal as refusal:
-            if refusal.rule not in _NOWHERE:
-                raise
-            await self.bury(outgoing, refusal.message)
+        address = ReplyAddress.parse(outgoing.address)
+        if address.kind is not AddressKind.TOPIC:
+            return Publication(outgoing.body, properties, routing_key=address.name)
+        return Publication(
+            outgoing.body,
+            properties,
+            self._exchange_of(address.name),
+            address.name,
+            # An event without listeners is nothing lost; a reply without one is.
+            mandatory=outgoing.reply,
+        )
+
+    async def _publish_all(self, publications: Sequence[Publication]) -> list[Refusal | None]:
+        """A commit makes many replies ready at once: they leave together."""
+        return await self._open().publish_all(publications)
 
     def _call_back(self, posts: Iterable[AnyPost]) -> None:
         """61968-100 cl. 4.6: complete only when the client has replied; until then it stays stored."""
@@ -194,8 +203,8 @@ class Post:
         properties = Properties(
             content_type=CONTENT_TYPE,
             content_encoding="UTF-8",
-            message_id=header.message_id,
-            correlation_id=header.correlation_id,
+            message_id=short(header.message_id),
+            correlation_id=short(header.correlation_id),
             timestamp=self.clock.now(),
             expiration=sla.within,
         )
@@ -224,8 +233,8 @@ class Post:
         properties = Properties(
             headers={"x-undeliverable-to": outgoing.address},
             content_type=CONTENT_TYPE,
-            message_id=outgoing.message_id or None,
-            correlation_id=outgoing.correlation_id or None,
+            message_id=short(outgoing.message_id),
+            correlation_id=short(outgoing.correlation_id),
         )
         await channel.publish(outgoing.body, properties, exchange=dead, mandatory=False)
 

@@ -18,9 +18,9 @@ import structlog
 from gridpost.core.amqp091 import Channel, Properties, Publication
 from gridpost.core.broadcast import X_PERIOD, AllocationNotice, AtcNotice, Notice
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.capacity.gathering import Gathering
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.settings import CapacitySettings
+from gridpost.services.gathering import Gathering
 from gridpost.wire.cmm import (
     CONTENT_TYPE,
     AllocationData,

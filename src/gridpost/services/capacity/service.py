@@ -24,12 +24,12 @@ from gridpost.core.ports import Clock
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import desk, topology
 from gridpost.services.capacity.counter import Counter
-from gridpost.services.capacity.gathering import Gathering
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.post import Post
 from gridpost.services.capacity.rate import RequestRate
 from gridpost.services.capacity.sessions import Sessions
 from gridpost.services.capacity.settings import CapacitySettings
+from gridpost.services.gathering import Gathering
 from gridpost.wire.cmm import ErrorResp, Login, decode, unpack
 from gridpost.wire.cmm.messages import REQUESTS, Request, Response
 from gridpost.wire.xml import XmlLimits
