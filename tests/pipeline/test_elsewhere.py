@@ -95,7 +95,8 @@ def command(lake: Lake, *words: str) -> dict:
     return json.loads(run.stdout)
 
 
-def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> None:
+def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> int:
+    """How many there are."""
     here = pipeline_at(tmp_path / "here", spark)
     there = Lake.open(tmp_path / "there", create=True)
     # With the same key names of people are the same hashes.
@@ -107,7 +108,7 @@ def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> None:
     assert keys(there) == everything(journals)
     assert bronze(there) == bronze(here.lake)
     if not full_run():
-        return
+        return 1
     here.build(BuildSettings())
     command(there, "build", *where)
     one, other = contents(here.lake), contents(there)
@@ -115,6 +116,7 @@ def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> None:
     assert len(one) > 15
     for name in one:
         assert one[name] == other[name], name
+    return len(one)
 
 
 def bronze(lake: Lake) -> list[str]:
@@ -122,7 +124,7 @@ def bronze(lake: Lake) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
-def test_a_spark_connect_server_gives_the_same_tables(journals, spark, tmp_path):
+def test_a_spark_connect_server_gives_the_same_tables(journals, spark, soak, tmp_path):
     port, log = free_port(), tmp_path / "server.log"
     with process(
         str(SPARK / "bin/spark-submit"),
@@ -132,10 +134,12 @@ def test_a_spark_connect_server_gives_the_same_tables(journals, spark, tmp_path)
         log=log,
     ):
         listening(port, log)
-        same_tables(journals, spark, tmp_path, "--remote", f"sc://127.0.0.1:{port}")
+        soak.report(
+            tables=same_tables(journals, spark, tmp_path, "--remote", f"sc://127.0.0.1:{port}")
+        )
 
 
-def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
+def test_a_standalone_cluster_gives_the_same_tables(journals, spark, soak, tmp_path):
     port, web = free_port(), free_port()
     log = tmp_path / "master.log"
     master = f"spark://127.0.0.1:{port}"
@@ -160,7 +164,7 @@ def test_a_standalone_cluster_gives_the_same_tables(journals, spark, tmp_path):
         worker("w2"),
     ):
         listening(port, log)
-        same_tables(journals, spark, tmp_path, "--master", master)
+        soak.report(tables=same_tables(journals, spark, tmp_path, "--master", master))
 
 
 def test_kill_9_of_the_driver_at_any_time_loses_nothing(journals, soak, tmp_path):
