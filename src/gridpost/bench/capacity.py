@@ -8,8 +8,8 @@ Rate: 50 clients in a closed loop, nobody subscribed: their Login asks for a bor
 so that nothing is bound (a binding that never matches is tried for each broadcast all the same).
 p99: both at half the echo's rate. Broadcasts: a fixed rate, first without and then with 200
 subscribers, whose process has the lowest claim to the processors that on other machines it would not
-share with the service; the service itself measures the time from the delivery of a request to the publication of
-its response.
+share with the service; the service itself measures the time from the delivery of a request to the
+publication of its response.
 """
 
 from __future__ import annotations
