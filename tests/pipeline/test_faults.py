@@ -6,7 +6,11 @@ import hashlib
 import hmac
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -451,6 +455,31 @@ def test_documents_lie_in_a_folder_that_only_its_owner_reads(lake):
     assert Path(lake.root / "restricted").stat().st_mode & 0o777 == 0o700
     lake.secret("pseudonyms")
     assert Path(lake.root / "keys/pseudonyms").stat().st_mode & 0o777 == 0o600
+
+
+def test_ctrl_c_ends_a_continuous_ingest_after_its_round(journals, lake):
+    from support.child import environment
+
+    journals.land(lake.landing, segment_rows=60)
+    running = subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from gridpost.cli import main; main()"),
+            *("pipeline", "ingest", "--continuous", "--interval", "600"),
+            *("--lake", str(lake.root), "--master", "local[1]"),
+        ],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while keys(lake) != everything(journals) and running.poll() is None:
+        time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=600)
+    assert running.returncode == 0, said
+    assert "Traceback" not in said
+    # What it had begun is whole: there is nothing left to build.
+    assert lake.table("silver", "messages").read() is not None
 
 
 def test_no_java_is_one_clear_line(monkeypatch, tmp_path):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,6 +73,15 @@ class SessionSettings:
     """Further Spark settings; they win over ours."""
 
 
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Spark puts its handler for Ctrl-C in the place of any other: whoever has one means it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if callable(before) and before is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, before)
+
+
 def start(settings: SessionSettings) -> SparkSession:
     check_spark()
     if not settings.remote:
@@ -101,7 +112,8 @@ def start(settings: SessionSettings) -> SparkSession:
             delta = {"spark.jars": ",".join(map(str, jars)), **DELTA} if jars else {}
             for name, value in {**LOCAL, **SQL, **delta, **dict(settings.options)}.items():
                 builder = builder.config(name, value)
-            session = builder.getOrCreate()
+            with _own_interrupt():
+                session = builder.getOrCreate()
     except Exception as error:
         where = settings.remote or settings.master
         raise Refusal(
