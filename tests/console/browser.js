@@ -251,17 +251,17 @@ const parts = {
     await flow("lock-out", async () => {
       const guest = await Visit.begin("N1");
       for (let guess = 0; guess < 5; guess += 1) {
-        await guest.attempt("oskar", `guess ${guess}`);
+        await guest.attempt("lothar", `guess ${guess}`);
         await guest.sees("This name and password do not fit.");
       }
       // From now on the right one does not help either; whoever is in stays in, and others get in.
-      await guest.attempt("oskar", told.password);
+      await guest.attempt("lothar", told.password);
       await guest.sees(/Too many wrong attempts: locked until .* UTC/);
       await guest.looked("locked-out");
       await guest.signIn("vera");
       await guest.end();
       await visit.open("/audit");
-      await visit.page.getByRole("row", { name: /oskar \(console\).*console locked/ }).first().waitFor();
+      await visit.page.getByRole("row", { name: /lothar \(console\).*console locked/ }).first().waitFor();
     });
     await visit.end();
   },

@@ -46,7 +46,7 @@ from support.post import TestClock
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "a password of the test"
 BUNDLE_PASSWORD = "told by telephone"
-PEOPLE = {"ada": "administrator", "oskar": "operator", "vera": "viewer"}
+PEOPLE = {"ada": "administrator", "oskar": "operator", "vera": "viewer", "lothar": "viewer"}
 BROWSER_SECONDS = 500
 PATIENCE = 60
 """Seconds; a machine may be busy with other things."""

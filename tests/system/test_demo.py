@@ -149,7 +149,9 @@ def test_a_part_whose_engine_is_missing_is_left_out_with_the_reason(tmp_path, mo
 async def test_a_part_that_does_not_start_is_named_with_its_log_and_line(tmp_path):
     rabbit = DemoRabbit(tmp_path / "rabbitmq", _free())
     await asyncio.to_thread(rabbit.prepare, [BUS_USER], NOW)
-    part = BusPart(tmp_path, place(tmp_path, "bus", "BUS", ("operations",), _free), rabbit)
+    part = BusPart(
+        tmp_path, place(tmp_path, "bus", "BUS", ("operations", "console"), _free), rabbit
+    )
     part.prepare()
     # Nobody listens where RabbitMQ should be, and its certificate is gone.
     rabbit.certificate(BUS_USER)[0].unlink()

@@ -19,8 +19,9 @@ async def test_a_handshake_that_is_given_up_leaves_no_connection_open() -> None:
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
-        ends.append(True)
         writer.close()
+        await writer.wait_closed()
+        ends.append(True)
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -39,6 +40,7 @@ async def test_a_handshake_that_is_given_up_leaves_no_connection_open() -> None:
 async def test_a_connection_is_kept_and_the_name_in_an_address_is_shown() -> None:
     seen: list[tuple[int, bytes]] = []
     connections = 0
+    over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -52,6 +54,8 @@ async def test_a_connection_is_kept_and_the_name_in_an_address_is_shown() -> Non
                 writer.write(ANSWER)
         except asyncio.IncompleteReadError:
             writer.close()
+            await writer.wait_closed()
+            over.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -66,6 +70,7 @@ async def test_a_connection_is_kept_and_the_name_in_an_address_is_shown() -> Non
             )
     finally:
         await post.close()
+        await over.wait()
         server.close()
     assert [number for number, _ in seen] == [1, 1]
     head = seen[0][1]

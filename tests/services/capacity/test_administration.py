@@ -26,7 +26,6 @@ from support.capacity_market import DK1, EON, GROUP
 from support.capacity_site import (
     BETA,
     DE_DK_1000,
-    SERVICE,
     capacity_csv,
     capacity_service,
     periods,
@@ -214,13 +213,15 @@ async def test_alerts_tell_of_a_lost_broker_of_sold_too_much_and_of_an_old_certi
         assert condition.severity == "critical"
     finally:
         service._requests = requests
-    from gridpost.assembly.capacity_operating import _ends
+    from gridpost.assembly.capacity_operating import _package_end
 
-    ends = _ends(site.configuration.rabbitmq)
-    [(name, end)] = ends()
-    assert name == SERVICE
+    def ends():
+        return _package_end(site.configuration.rabbitmq)
+
+    [(place, end)] = ends()
+    assert place == "rabbitmq"
     observe = observers.ending(service.clock, ends, end - datetime.now(UTC) + timedelta(days=1))
-    assert [c.subject for c in await observe()] == [SERVICE]
+    assert [c.subject for c in await observe()] == [place]
     assert await observers.ending(service.clock, ends, timedelta(days=1))() == []
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         port = site.running.operations_port

@@ -129,7 +129,9 @@ def test_enrolled_keys_are_those_of_their_certificates(file, tmp_path):
     ring = FileKeyring(folder)
     ring.import_key(to_pkcs8(rsa_key("one")))
     ring.install(read_certificate(self_signed("one", rsa_key("one")), CertificateKind.SIGNING))
-    assert check(file).warnings == []
+    # It ends within a day, and that is all that is wrong with it.
+    (warning,) = check(file).warnings
+    assert "its own SIGNING certificate" in warning
     (kept,) = folder.glob("*.key")
     kept.unlink()
     with pytest.raises(Refusal, match="no private key for the certificate"):

@@ -116,7 +116,7 @@ async def test_the_authorization_identity_of_external_is_ignored(setup: Any) -> 
     await reader.readexactly(8)
     await read_frame(reader)
     assert (await read_frame(reader)).value == [0]
-    await eventually(lambda: setup.server.identities() == ["E1"])
+    await eventually(lambda: [c.identity for c in setup.server._connections] == ["E1"])
     writer.close()
 
 
