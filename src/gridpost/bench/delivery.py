@@ -2,7 +2,8 @@
 
 A directory, a broker and two endpoints run as processes on this machine; documents go in and come out
 by the AMQP channel, and count when the sender's application is told RECEIVED. Each needs three RSA
-private operations: the message is signed, its session key opened, its acknowledgement signed.
+private operations: the message is signed, its session key opened, its acknowledgement signed. Whoever
+starts the processes copies their logs, in blocks: it is on the same processors, and costs little.
 """
 
 from __future__ import annotations

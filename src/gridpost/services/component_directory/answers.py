@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from gridpost.core.refusal import Fault, Refusal, Rule
+from gridpost.services.operations import doorstep
 from gridpost.wire.directory import MEDIA_TYPE, encode_error
 
 # HTTP's own statuses where Table 24 names none: 405 and 413 (see divergences, http codes).
@@ -35,20 +36,11 @@ STATUS: Mapping[Rule, int] = {
 }
 
 # What an operator should look at, because somebody tried what he may not do.
-SECURITY = frozenset(
-    {
-        Rule.PEER_UNKNOWN,
-        Rule.CHAIN_NOT_TRUSTED,
-        Rule.BAD_CERTIFICATE,
-        Rule.TLS_HANDSHAKE,
-        Rule.CERTIFICATE_EXPIRED,
-        Rule.CERTIFICATE_NOT_OF_COMPONENT,
-        Rule.CERTIFICATE_REVOKED,
-        Rule.ACCESS_DENIED,
-        Rule.INSTALLATION_CERTIFICATE,
-        Rule.KEY_ALREADY_CERTIFIED,
-    }
-)
+SECURITY = doorstep.SECURITY | {
+    Rule.ACCESS_DENIED,
+    Rule.INSTALLATION_CERTIFICATE,
+    Rule.KEY_ALREADY_CERTIFIED,
+}
 
 
 def status_of(refusal: Refusal) -> int:

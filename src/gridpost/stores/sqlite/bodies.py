@@ -8,7 +8,7 @@ most files that no row names; they are swept when the store opens.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -40,19 +40,8 @@ class Bodies:
 
     def stage(self, content: bytes) -> Staged:
         """Write a file and return when it is safe."""
-        name = uuid4().hex
-        part = self.folder / (name + PART)
-        try:
-            self._write(part, content)
-            self._rename(part, self.folder / name)
-            self._sync_folder()
-        except BaseException:
-            part.unlink(missing_ok=True)
-            (self.folder / name).unlink(missing_ok=True)
-            raise
-        with self._lock:
-            self._staged.add(name)
-        return Staged(name, len(content))
+        part = self.folder / (uuid4().hex + PART)
+        return self._stage(part, len(content), lambda: self._write(part, content))
 
     def arriving(self) -> Arriving:
         """A place for a content that comes in."""
@@ -63,9 +52,12 @@ class Bodies:
         octets = arrived.octets()
         if octets is not None:
             return octets
-        part = self.folder / arrived.finish()
+        return self._stage(self.folder / arrived.finish(), arrived.size, lambda: None)
+
+    def _stage(self, part: Path, size: int, write: Callable[[], None]) -> Staged:
         name = part.name.removesuffix(PART)
         try:
+            write()
             self._rename(part, self.folder / name)
             self._sync_folder()
         except BaseException:
@@ -74,7 +66,7 @@ class Bodies:
             raise
         with self._lock:
             self._staged.add(name)
-        return Staged(name, arrived.size)
+        return Staged(name, size)
 
     def claim(self, staged: Staged) -> None:
         """A row is about to name this file. Each file can be named once."""

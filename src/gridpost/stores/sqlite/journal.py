@@ -88,6 +88,9 @@ class SqliteJournal:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
+    def flush(self) -> None:
+        """Everything that was appended is in the table: here at once."""
+
     def append(self, row: JournalRow) -> int:
         appended = self._connection.execute(_APPEND, journal_rows.write(row)).lastrowid
         if appended is None:
@@ -99,13 +102,16 @@ class SqliteJournal:
         self._connection.executemany(_APPEND, map(journal_rows.write, rows))
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        self.flush()
         return _recorded(self._connection.execute(_READ, (after, limit)).fetchall())
 
     def listed(self, after: int, limit: int) -> Sequence[Recorded]:
+        self.flush()
         values = {"after": after, "limit": limit}
         return _recorded(self._connection.execute(_LISTED, values).fetchall())
 
     def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        self.flush()
         bound = _BEYOND if before is None else before
         return _recorded(self._connection.execute(_LATEST[kind], (bound, limit)).fetchall())
 
@@ -114,6 +120,7 @@ class SqliteJournal:
         return int(exported)
 
     def mark_exported(self, sequence: int) -> None:
+        self.flush()
         _, last = self._connection.execute(_EXPORTED).fetchone()
         if sequence > last:
             raise ValueError(f"the journal ends at {last}: {sequence} cannot have been exported")
@@ -127,6 +134,7 @@ class SqliteJournal:
         keep_exported: timedelta | None = None,
         limit: int = 10_000,
     ) -> int:
+        self.flush()
         exported = self.exported()
         ended = to_microseconds(now - retention)
         # What was exported may go earlier, never later.
@@ -191,33 +199,6 @@ class GroupJournal(SqliteJournal):
     def append_all(self, rows: Iterable[JournalRow]) -> None:
         for row in rows:
             self.append(row)
-
-    def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        self.flush()
-        return super().read(after, limit)
-
-    def listed(self, after: int, limit: int) -> Sequence[Recorded]:
-        self.flush()
-        return super().listed(after, limit)
-
-    def latest(self, kind: str, limit: int, before: int | None = None) -> Sequence[Recorded]:
-        self.flush()
-        return super().latest(kind, limit, before)
-
-    def mark_exported(self, sequence: int) -> None:
-        self.flush()
-        super().mark_exported(sequence)
-
-    def prune(
-        self,
-        now: datetime,
-        retention: timedelta,
-        *,
-        keep_exported: timedelta | None = None,
-        limit: int = 10_000,
-    ) -> int:
-        self.flush()
-        return super().prune(now, retention, keep_exported=keep_exported, limit=limit)
 
 
 def _recorded(rows: Iterable[Sequence[Any]]) -> list[Recorded]:
