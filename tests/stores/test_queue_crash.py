@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import random
 import re
@@ -11,15 +12,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from gridpost.core.queues import Remove
+from gridpost.stores.sqlite import snapshot
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
-from gridpost.stores.sqlite.queues.files import Files
+from gridpost.stores.sqlite.queues.files import Files, Staged
 from support.queues import SetClock, commit, put, queued, row
 from support.soak import Soak
-from support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 ALL = 1_000_000
@@ -29,6 +31,7 @@ SETTINGS = QueueSettings(file_threshold=4_096, min_free=0)
 WORKER = """
 import asyncio, itertools, os, random, sys
 from pathlib import Path
+from gridpost.core.identifiers import new_message_id
 from gridpost.core.queues import Remove
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
 from support.queues import SetClock, commit, put, queued, row
@@ -39,8 +42,8 @@ def say(text):
 async def worker(store, chance):
     while True:
         size = chance.choice((10, 10, 1000, 6000))
-        one = put(message=queued(bytes(size)))
-        name = one.message.message_id
+        name = new_message_id()
+        one = put(message=queued(name.encode() * (size // 36 + 1), message_id=name))
         say("put " + name)
         await commit(store, one)
         say("stored " + name)
@@ -89,10 +92,12 @@ async def test_kill_at_any_point_loses_nothing_and_invents_nothing(
         process.stdout.close()
         store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)
         here = {m.message_id: m for m in await store.read("E2", 0, ALL, 1 << 40)}
-        for name in list(here)[-50:]:
+        # The newest, and of the others those whose files could have been written over.
+        looked_at = list(here)[-50:]
+        looked_at += [n for n in here if here[n].size > SETTINGS.file_threshold][:200]
+        for name in looked_at:
             content = await store.load("E2", here[name].number)
-            assert content is not None
-            assert len(content) == here[name].size
+            assert content == name.encode() * (here[name].size // 36)
         rows = await store.journal(lambda journal: journal.read(0, ALL))
         await store.close()
         assert set(here) <= said["put"]
@@ -114,7 +119,7 @@ def test_nothing_is_reported_before_it_is_on_the_disk(tmp_path: Path) -> None:
         tmp_path / "broker",
         1,
         "strace", "-f", "-o", str(log), "-y",
-        "-e", "trace=fsync,fdatasync,write,pwrite64",
+        "-e", "trace=openat,fsync,fdatasync,write,pwrite64",
         workers=1,
     )  # fmt: skip
     assert process.stdout is not None
@@ -127,7 +132,8 @@ def test_nothing_is_reported_before_it_is_on_the_disk(tmp_path: Path) -> None:
     process.stdout.close()
     log_written = names_open = False
     bodies: set[str] = set()
-    checked = with_body = 0
+    synced: set[str] = set()
+    checked = with_body = written_over = 0
     for line in log.read_text(errors="replace").splitlines():
         body = re.search(r"/contents/([\w-]+)>", line)
         if "sqlite3-wal>" in line:
@@ -136,10 +142,13 @@ def test_nothing_is_reported_before_it_is_on_the_disk(tmp_path: Path) -> None:
             assert not bodies
         elif body and "write(" in line:
             bodies.add(body[1])
-            names_open = True
             with_body += 1
+            written_over += body[1] in synced
         elif body and "sync(" in line:
             bodies.discard(body[1])
+            synced.add(body[1])
+        elif "/contents>" in line and "O_CREAT" in line:
+            names_open = True
         elif "/contents>" in line and "fsync(" in line:
             names_open = False
         elif "write(1<" in line and '"stored ' in line:
@@ -147,6 +156,7 @@ def test_nothing_is_reported_before_it_is_on_the_disk(tmp_path: Path) -> None:
             checked += 1
     assert checked > 20
     assert with_body > 5
+    assert written_over
 
 
 async def test_bodies_that_arrive_together_share_a_file_that_goes_with_the_last(
@@ -163,7 +173,72 @@ async def test_bodies_that_arrive_together_share_a_file_that_goes_with_the_last(
         assert file.exists()
         assert await store.load("E2", one.message.number) == bytes([at]) * 6_000
         await commit(store, Remove("E2", one.message, row(one.message.message_id)))
-    await eventually(lambda: not file.exists())
+    assert await store.load("E2", puts[0].message.number) is None
+    following = put(message=queued(b"n" * 10_000))
+    await commit(store, following)
+    # Nobody's any more, it is written over.
+    assert list((folder / "contents").iterdir()) == [file]
+    assert await store.load("E2", following.message.number) == b"n" * 10_000
+    await commit(store, Remove("E2", following.message, row(following.message.message_id)))
+    await store.close()
+    assert not file.exists()
+
+
+async def test_a_file_that_a_backup_has_linked_is_not_written_over(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "broker", tmp_path / "copy"
+    store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)
+    first = put(message=queued(b"1" * 6_000))
+    await commit(store, first)
+    taken = snapshot.take(folder, copy)
+    await commit(store, Remove("E2", first.message, row(first.message.message_id)))
+    second = put(message=queued(b"2" * 6_000))
+    await commit(store, second)
+    (saved,) = taken.contents
+    assert saved.read_bytes() == b"1" * 6_000
+    assert await store.load("E2", second.message.number) == b"2" * 6_000
+    assert [file.name for file in (folder / "contents").iterdir()] != [saved.name]
+    await store.close()
+
+
+def test_no_file_is_written_over_while_a_backup_is_taken(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    (first,) = files.write([b"first"])
+    files.decide([first])
+    assert files.spare([first.name]) == []
+    backup = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(backup, fcntl.LOCK_SH)
+    (second,) = files.write([b"second"])
+    assert second.name != first.name
+    os.close(backup)
+    (third,) = files.write([b"third"])
+    assert third.name == first.name
+    assert files.read(third) == b"third"
+    assert files.read(second) == b"second"
+    files.close()
+
+
+async def test_a_body_that_left_while_it_was_read_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteQueueStore.open(tmp_path / "broker", "B1", SetClock(), SETTINGS)
+    first, second = (put(message=queued(letter * 6_000)) for letter in (b"1", b"2"))
+    await commit(store, first)
+    begun, go_on = Event(), Event()
+    read = Files.read
+
+    def read_late(files: Files, staged: Staged) -> bytes:
+        begun.set()
+        go_on.wait()
+        return read(files, staged)
+
+    monkeypatch.setattr(Files, "read", read_late)
+    loading = asyncio.create_task(store.load("E2", first.message.number))
+    await asyncio.to_thread(begun.wait)
+    await commit(store, Remove("E2", first.message, row(first.message.message_id)))
+    await commit(store, second)
+    go_on.set()
+    assert await loading is None
+    assert await store.load("E2", second.message.number) == b"2" * 6_000
     await store.close()
 
 

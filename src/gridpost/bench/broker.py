@@ -51,18 +51,30 @@ class Side:
 
 
 def measure() -> Measurement:
-    """GRIDPOST_BENCH_DEEP sets the depth of the deep queue where a million takes too long."""
+    """GRIDPOST_BENCH_DEEP sets the depth of the deep queue where a million takes too long.
+
+    GRIDPOST_BENCH_PARTS names some of 1k, 10k, 1m and deep: only these are measured.
+    """
     deep = int(os.environ.get("GRIDPOST_BENCH_DEEP", DEEP))
+    parts = os.environ.get("GRIDPOST_BENCH_PARTS", ",".join([*SIZES, "deep"])).split(",")
+    sizes = {name: SIZES[name] for name in parts if name != "deep"}
+    figures: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="gridpost-bench-", dir=_disk()) as name:
         site = Site(Path(name))
-        figures, ratios = _beside_rabbitmq(site)
-        more, deep_ratio = _deep(site, deep)
-    return Measurement(figures | more, ratios | deep_ratio)
+        if sizes:
+            figures, ratios = _beside_rabbitmq(site, sizes)
+        if "deep" in parts:
+            more, deep_ratio = _deep(site, deep)
+            figures, ratios = figures | more, ratios | deep_ratio
+    return Measurement(figures, ratios)
 
 
-def _beside_rabbitmq(site: Site) -> tuple[dict[str, float], dict[str, float]]:
+def _beside_rabbitmq(
+    site: Site, sizes: dict[str, tuple[int, int]]
+) -> tuple[dict[str, float], dict[str, float]]:
     with _ours(site) as ours, _theirs(site) as theirs:
-        for name, (size, count) in SIZES.items():
+        for name, (size, count) in sizes.items():
             batch = messages(count // 10, size)
             for side in (ours, theirs):
                 pass_through(side.load, batch)
@@ -71,7 +83,7 @@ def _beside_rabbitmq(site: Site) -> tuple[dict[str, float], dict[str, float]]:
                     side.round(name, messages(count, size))
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
-    for name in SIZES:
+    for name in sizes:
         mine, other = statistics.median(ours.speeds[name]), statistics.median(theirs.speeds[name])
         my_cpu, other_cpu = statistics.median(ours.cpu[name]), statistics.median(theirs.cpu[name])
         figures |= {

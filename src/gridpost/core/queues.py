@@ -87,6 +87,8 @@ class Remove:
     queue: str
     message: Queued
     row: JournalRow
+    awaited: bool = True
+    """False: nobody waits to hear of it, and a store may let it wait a moment for company."""
 
 
 @dataclass(slots=True)

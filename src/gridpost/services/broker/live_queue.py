@@ -120,7 +120,7 @@ class LiveQueue(ServedQueue):
         row = sent_row(self._context.clock.now(), self.code, message, "accepted")
         self._waiting.drop_content(message)
         self._leave(
-            Remove(self.code, message, row),
+            Remove(self.code, message, row, awaited=not settled),
             "delivered",
             None if settled else delivery.settle,
         )
@@ -166,7 +166,7 @@ class LiveQueue(ServedQueue):
         self._waiting.drop_content(message)
         self._under_way[message.number] = message
         self._leave(
-            Remove(self.code, message, expired_row(self.code, message, now)),
+            Remove(self.code, message, expired_row(self.code, message, now), awaited=False),
             "expired",
             None,
         )

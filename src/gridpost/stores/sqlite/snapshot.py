@@ -2,15 +2,18 @@
 
 The database is copied inside one read transaction, so that it is the store of one moment. Content
 files are linked before and after: a file that the copy names was there at one of the two times, or
-the copy is taken again.
+the copy is taken again. Some stores write over files that no row names any more: not while this one
+holds the lock of their folder, and never over a file that it has linked.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,7 +59,7 @@ def take(store: Path, target: Path, *, contents: bool = True) -> Snapshot:
     target.mkdir(mode=0o700)
     linked = target / CONTENTS
     linked.mkdir(mode=0o700)
-    with refusing():
+    with refusing(), _unchanging(store / CONTENTS):
         for _ in range(_TRIES):
             _link(store / CONTENTS, linked, _names(store / CONTENTS))
             version, sequence = _copy(store, target / DATABASE)
@@ -145,6 +148,20 @@ def _named(database: Path) -> set[str]:
                 for (name,) in reader.execute(f'SELECT file FROM "{table}" WHERE file IS NOT NULL')
             }
     return names
+
+
+@contextmanager
+def _unchanging(contents: Path) -> Iterator[None]:
+    """No content file is written over in this block, see `queues.files`."""
+    if not contents.is_dir():
+        yield
+        return
+    handle = os.open(contents, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _names(folder: Path) -> set[str]:

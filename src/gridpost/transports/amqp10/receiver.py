@@ -26,6 +26,7 @@ from gridpost.transports.amqp10.engine import (
     set_condition,
     write_value,
 )
+from gridpost.transports.amqp10.gathered import Gathered
 from gridpost.transports.amqp10.link import Link
 from gridpost.wire.amqp.types import Described, Symbol, ULong, Value
 
@@ -120,10 +121,11 @@ class Receiver(Link):
 
     __slots__ = (
         "_credit",
+        "_gathered",
         "_handler",
         "_held",
+        "_last_size",
         "_most",
-        "_parts",
         "_paused",
         "_window",
         "max_message_size",
@@ -141,7 +143,9 @@ class Receiver(Link):
         self.open: dict[Any, Received] = {}
         self._held = 0
         """Deliveries that count against the window; a decided one does not, even if unsettled."""
-        self._parts: bytearray | None = None
+        self._gathered: Gathered | None = None
+        self._last_size = 0
+        """Of the last message that came in several frames."""
         self._paused = False
         self._handler: ProducerHandler | None = None
         self.max_message_size = connection.limits.max_message_size
@@ -208,13 +212,13 @@ class Receiver(Link):
                 return
             if self._handler is None or lib.pn_delivery_aborted(delivery):
                 # AMQP 2.6.14: as if it had never begun. Without a handler nothing was granted.
-                self._drop_parts()
+                self._drop_gathered()
                 _give_back(delivery)
                 connection.touch()
                 continue
             waiting = lib.pn_delivery_pending(delivery)
             if waiting:
-                here = waiting if self._parts is None else waiting + len(self._parts)
+                here = waiting + (self._gathered.octets if self._gathered is not None else 0)
                 if here > self.max_message_size:
                     message = f"messages may have {self.max_message_size} octets"
                     self.close(Refusal(Rule.CONTENT_TOO_LARGE, message))
@@ -230,13 +234,14 @@ class Receiver(Link):
 
     def _complete(self, delivery: Any, waiting: int) -> None:
         message: Octets
-        if self._parts is None and waiting <= SCRATCH:
+        if self._gathered is None and waiting <= SCRATCH:
             lib.pn_link_recv(self._pn, BUFFERS.scratch, SCRATCH)
             message = ffi.unpack(BUFFERS.scratch, waiting)
             self.connection.ledger.add(waiting)
         else:
-            message = memoryview(self._take(waiting))
-            self._parts = None
+            message = self._take(waiting).message()
+            self._gathered = None
+            self._last_size = len(message)
         transaction = None
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL:
             transaction = _transaction_of(delivery)
@@ -256,25 +261,18 @@ class Receiver(Link):
         except Refusal as refusal:
             received.reject(refusal)
 
-    def _take(self, waiting: int) -> bytearray:
+    def _take(self, waiting: int) -> Gathered:
         """Move octets out of proton behind those that are here already."""
         self.connection.ledger.add(waiting)
-        parts = self._parts
-        if parts is None:
-            parts = self._parts = bytearray()
-        scratch = BUFFERS.scratch
-        while waiting > 0:
-            taken = lib.pn_link_recv(self._pn, scratch, min(SCRATCH, waiting))
-            if taken <= 0:
-                break
-            parts += ffi.buffer(scratch, taken)
-            waiting -= taken
-        return parts
+        if self._gathered is None:
+            self._gathered = Gathered(self._last_size)
+        self._gathered.take(self._pn, waiting)
+        return self._gathered
 
-    def _drop_parts(self) -> None:
-        if self._parts is not None:
-            self.connection.ledger.add(-len(self._parts))
-            self._parts = None
+    def _drop_gathered(self) -> None:
+        if self._gathered is not None:
+            self.connection.ledger.add(-self._gathered.octets)
+            self._gathered = None
 
     # ------------------------------------------------------------ settlement
 
@@ -289,7 +287,7 @@ class Receiver(Link):
     def _ended(self) -> None:
         handler, self._handler = self._handler, None
         self.connection.output.thirsty.discard(self)
-        self._drop_parts()
+        self._drop_gathered()
         for delivery, received in self.open.items():
             received.forget()
             if not received.decided:

@@ -1,7 +1,9 @@
 """The one thread that writes queues: what waits is committed together, then reported.
 
 The law of this file: `done` is called only after the COMMIT that holds the operations has returned.
-Nothing waits for a group to fill: while one commit is on its way to the disk, the next gathers.
+Nothing that somebody waits for waits for a group to fill: while one commit is on its way to the disk,
+the next gathers. What comes in one turn of the event loop comes here together, to wake a thread costs
+more than an operation; and what nobody waits for goes with the next that somebody does.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from queue import Empty, SimpleQueue
@@ -27,11 +30,12 @@ from gridpost.stores.sqlite.queues.writer import Step, Writer
 class Submission:
     """Operations that are committed together; `staged` runs beside `operations`."""
 
-    __slots__ = ("done", "octets", "operations", "refusal", "staged")
+    __slots__ = ("awaited", "done", "octets", "operations", "refusal", "staged")
 
-    def __init__(self, operations: Sequence[Step], done: Done) -> None:
+    def __init__(self, operations: Sequence[Step], done: Done, *, awaited: bool = True) -> None:
         self.operations = operations
         self.done = done
+        self.awaited = awaited
         self.staged: list[Staged | None] = [None] * len(operations)
         self.refusal: Refusal | None = None
         self.octets = 0
@@ -60,6 +64,8 @@ class _Committed(NamedTuple):
 
 
 _STOP: Final = object()
+_PATIENCE: Final = 0.005
+"""Seconds that something nobody waits for waits for company."""
 Observer = Callable[[float, int], None]
 """Told after each commit how long it took and how many operations it held."""
 
@@ -89,6 +95,9 @@ class Committer:
         self._remove_files = remove_files
         self._observe = observe
         self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._turn: list[Submission] = []
+        self._pending: asyncio.Handle | None = None
+        self._patient: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._serve, name="gridpost-queues", daemon=True)
 
@@ -96,10 +105,26 @@ class Committer:
         self._thread.start()
 
     def submit(self, submission: Submission) -> None:
-        self._queue.put(submission)
+        """In the order of the calls."""
+        self._turn.append(submission)
+        if submission.awaited or len(self._turn) >= self._max_group:
+            if self._pending is None:
+                self._pending = self._loop.call_soon(self._hand_over)
+        elif self._patient is None:
+            self._patient = self._loop.call_later(_PATIENCE, self._hand_over)
+
+    def _hand_over(self) -> None:
+        for handle in (self._pending, self._patient):
+            if handle is not None:
+                handle.cancel()
+        self._pending = self._patient = None
+        if self._turn:
+            turn, self._turn = self._turn, []
+            self._queue.put(turn)
 
     def run(self, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
+        self._hand_over()
         self._queue.put(Work(work, future))
         return future
 
@@ -111,32 +136,44 @@ class Committer:
     # ------------------------------------------------------------ in the thread
 
     def _serve(self) -> None:
+        waiting: deque[Submission] = deque()
         while True:
-            item = self._queue.get()
-            group: list[Submission] = []
-            octets = 0
-            while type(item) is Submission:
-                group.append(item)
-                octets += item.octets
-                if len(group) >= self._max_group or octets >= self._max_octets:
-                    item = None
+            item = self._gather(waiting)
+            while waiting:
+                self._commit_group(self._next_group(waiting))
+                if item is None:
                     break
-                try:
-                    item = self._queue.get_nowait()
-                except Empty:
-                    item = None
-            if group:
-                self._commit_group(group)
             if item is _STOP:
                 return
             if item is not None:
                 self._execute(item)
 
+    def _gather(self, waiting: deque[Submission]) -> Any:
+        """All submissions that have come, up to something else, which is returned."""
+        while True:
+            try:
+                item = self._queue.get(block=not waiting)
+            except Empty:
+                return None
+            if type(item) is not list:
+                return item
+            waiting.extend(item)
+
+    def _next_group(self, waiting: deque[Submission]) -> list[Submission]:
+        group: list[Submission] = []
+        octets = 0
+        while waiting and len(group) < self._max_group and octets < self._max_octets:
+            group.append(waiting.popleft())
+            octets += group[-1].octets
+        return group
+
     def _commit_group(self, group: list[Submission]) -> None:
         committed = _Committed(set(), 0.0, 0)
+        failed = False
         try:
             committed = self._transaction(group)
         except Exception as error:
+            failed = True
             refusal = self._abandon(error)
             rest = [submission for submission in group if not submission.puts]
             full = refusal.rule is Rule.STORE_FULL
@@ -151,18 +188,23 @@ class Committer:
                 else:
                     for submission in rest:
                         submission.refusal = None
-        self._drop_files(group, committed.left)
+        self._drop_files(group, committed.left, failed=failed)
         self._tell(self._report, group, committed)
 
-    def _drop_files(self, group: list[Submission], left: set[str]) -> None:
-        """Remove the files of which no body is named by a row, or may come to be."""
+    def _drop_files(self, group: list[Submission], left: set[str], *, failed: bool) -> None:
+        """Let go of the files of which no body is named by a row, or may come to be."""
         decided = [one for submission in group for one in submission.staged if one is not None]
         if decided:
             self._files.decide(decided)
             left |= {one.name for one in decided}
         gone = [name for name in left if not self._files.undecided(name)]
-        if gone and (doomed := unnamed(self._connection, gone)):
-            self._remove_files(doomed)
+        if not gone:
+            return
+        doomed = unnamed(self._connection, gone)
+        # A disk that failed may yet keep what was taken back: such a file is not written over.
+        rest = doomed if failed else self._files.spare(doomed)
+        if rest:
+            self._remove_files(rest)
 
     def _transaction(self, group: list[Submission]) -> _Committed:
         started = time.perf_counter()

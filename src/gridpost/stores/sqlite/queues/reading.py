@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
@@ -20,13 +21,20 @@ _QUEUES = """
     FROM queue LEFT JOIN message ON message.queue = queue.queue AND message.held IS NULL
     WHERE queue.active = 1 GROUP BY queue.queue ORDER BY queue.code
 """
-_COLUMNS = (
-    "number, message_id, sender, message_type, stored_at, expires_at, size, priority, deliveries"
-)
+# Python hands its lock to another thread at every row that SQLite gives: a page of messages comes as
+# two values. An aggregate of a sorted subquery keeps its order (SQLite, group_concat).
+_READY = "queue = (SELECT queue FROM queue WHERE code = ?) AND held IS NULL"
 _MESSAGES = f"""
-    SELECT {_COLUMNS}, body FROM message
-    WHERE queue = (SELECT queue FROM queue WHERE code = ?) AND held IS NULL AND number > ?
-    ORDER BY number LIMIT ?
+    SELECT json_group_array(json_array(
+        number, lower(hex(message_id)), sender, message_type, stored_at, expires_at, size, priority,
+        deliveries, length(body)
+    )) FROM (SELECT * FROM message WHERE {_READY} AND number > ? ORDER BY number LIMIT ?)
+"""
+_BODIES = f"""
+    SELECT CAST(group_concat(body, '') AS BLOB) FROM (
+        SELECT body FROM message WHERE {_READY} AND number > ? AND number <= ?
+        AND body IS NOT NULL ORDER BY number
+    )
 """
 
 
@@ -43,48 +51,55 @@ def messages(
     connection: sqlite3.Connection, queue: str, after: int, limit: int, max_octets: int
 ) -> Sequence[Queued]:
     found: list[Queued] = []
+    lengths: list[int | None] = []
     octets = 0
-    cursor = connection.execute(_MESSAGES, (queue, after, limit))
+    connection.execute("BEGIN")
     try:
+        (rows,) = connection.execute(_MESSAGES, (queue, after, limit)).fetchone()
         for (
             number,
             key,
             sender,
             kind,
-            stored_at,
-            expires_at,
+            stored,
+            expires,
             size,
             priority,
             failed,
-            body,
-        ) in cursor:
-            if body is not None:
-                octets += size
-                if octets > max_octets and found:
-                    break
+            length,
+        ) in json.loads(rows):
+            octets += length or 0
+            if octets > max_octets and found and length is not None:
+                break
+            lengths.append(length)
             found.append(
                 Queued(
                     number,
                     uuid_text(key),
                     sender,
                     kind,
-                    from_microseconds(stored_at),
-                    from_microseconds(expires_at),
+                    from_microseconds(stored),
+                    from_microseconds(expires),
                     size,
                     priority,
                     failed,
-                    body,
                 )
             )
+        last = found[-1].number if found else after
+        (bodies,) = connection.execute(_BODIES, (queue, after, last)).fetchone()
     finally:
-        cursor.close()
+        connection.execute("ROLLBACK")
+    start = 0
+    for message, length in zip(found, lengths, strict=True):
+        if length is not None:
+            message.content = bodies[start : start + length]
+            start += length
     return found
 
 
-def uuid_text(key: bytes) -> str:
-    """What `str(UUID(bytes=key))` gives, in a fraction of the time."""
-    text = key.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+def uuid_text(digits: str) -> str:
+    """What `str(UUID(hex=digits))` gives, in a fraction of the time."""
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def body(connection: sqlite3.Connection, number: int) -> bytes | Staged | None:

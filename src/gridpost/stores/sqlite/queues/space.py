@@ -49,6 +49,7 @@ class SpaceWatch:
         self._reusable = size * free
         if self._space.refusing and now - self._shrunk > _SHRINK_SECONDS:
             self._shrunk = now
+            self._files.shed()
             shrink_log(connection)
 
     def look(self) -> Space:

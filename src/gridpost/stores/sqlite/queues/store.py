@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import local
 from typing import TypeVar
@@ -25,6 +26,7 @@ from gridpost.core.queues import (
     Put,
     Queued,
     QueueState,
+    Remove,
     Space,
 )
 from gridpost.core.refusal import Refusal, Rule
@@ -162,10 +164,12 @@ class SqliteQueueStore:
     def submit(self, operations: Sequence[Operation], done: Done) -> None:
         if self._closed:
             raise RuntimeError("the store is closed")
-        submission = Submission(operations, done)
+        submission = Submission(operations, done, awaited=False)
         large = False
         puts = False
         for operation in operations:
+            if type(operation) is not Remove or operation.awaited:
+                submission.awaited = True
             if type(operation) is Put:
                 puts = True
                 submission.octets += operation.message.size
@@ -281,7 +285,7 @@ class SqliteQueueStore:
         """One submission at a time: what is handed out meanwhile goes with the next."""
         self._marking = True
         marks, self._handed_out = self._handed_out, {}
-        self._committer.submit(Submission((HandedOut(marks),), self._marked))
+        self._committer.submit(Submission((HandedOut(marks),), self._marked, awaited=False))
 
     def _marked(self, refusal: Refusal | None) -> None:
         # Where the disk is full a mark is lost; the next one is higher.
@@ -311,13 +315,24 @@ class SqliteQueueStore:
         )
 
     async def load(self, queue: str, number: int) -> Octets | None:
-        found = await self._read(lambda connection: reading.body(connection, number))
-        if isinstance(found, Staged):
-            try:
-                return await self._loop.run_in_executor(self._pool, self._files.read, found)
-            except OSError as error:
-                raise refusal_of(error) or error from error
-        return found
+        work = partial(self._load, number)
+        return await self._loop.run_in_executor(self._pool, self._read_now, work)
+
+    def _load(self, number: int, connection: sqlite3.Connection) -> Octets | None:
+        found = reading.body(connection, number)
+        if not isinstance(found, Staged):
+            return found
+        content, damage = b"", None
+        try:
+            content = self._files.read(found)
+        except Refusal as refusal:
+            damage = refusal
+        # A file becomes another's only after its row has gone: the row is looked at once more.
+        if reading.body(connection, number) != found:
+            return None
+        if damage is not None:
+            raise damage
+        return content
 
     async def release(self, queue: str) -> int:
         released: int = await self._committer.run(
@@ -333,8 +348,8 @@ class SqliteQueueStore:
             return dropped, [name for name in unnamed if not self._files.undecided(name)]
 
         dropped, doomed = await self._committer.run(drop)
-        if doomed:
-            self._pool.submit(self._files.remove, doomed)
+        if rest := self._files.spare(doomed):
+            self._pool.submit(self._files.remove, rest)
         return list(dropped)
 
     async def forget(self, now: datetime) -> int:
@@ -389,5 +404,5 @@ class SqliteQueueStore:
             self._resources.callback(connection.close)
         try:
             return work(connection)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise refusal_of(error) or error from error
