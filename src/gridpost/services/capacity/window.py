@@ -166,9 +166,11 @@ class Window:
     async def _tell(
         self, group: Sequence[_Delivered], answered: Sequence[Answered], notices: Sequence[Notice]
     ) -> None:
-        for returned in await self._service.post.respond(answered):
+        post = self._service.post
+        # They leave in a later turn of the loop; the responses are written in this one.
+        post.broadcast(notices)
+        for returned in await post.respond(answered):
             await self._returned(returned)
-        self._service.post.broadcast(notices)
         await self._settle(group)
 
     async def _settle(self, group: Sequence[_Delivered]) -> None:
