@@ -60,23 +60,29 @@ def allocate(
     ATC is the difference between the last broadcast and the values of now (CMM 5.4.2): of requests that
     are committed together it is one for all.
     """
-    outcomes: list[tuple[Outcome, ...]] = []
-    made: list[tuple[Trigger, list[Allocation]]] = []
-    touched: dict[Trigger, dict[str, set[datetime]]] = {}
     try:
-        for each in asked:
-            told, grants, allocations = _allocate(unit, each, now, window)
-            outcomes.append(told)
-            if allocations:
-                event = each.request.event
-                made.append((event, allocations))
-                pools = touched.setdefault(event, {})
-                for grant in grants:
-                    pools.setdefault(grant.place.pool, set()).add(grant.order.period.start)
+        return _allocate_all(unit, names, asked, now, window)
     except Exception as error:
         if len(asked) == 1:
             raise
         raise Undone from error
+
+
+def _allocate_all(
+    unit: CapacityUnit, names: Names, asked: Sequence[Asked], now: datetime, window: timedelta
+) -> Answer:
+    outcomes: list[tuple[Outcome, ...]] = []
+    made: list[tuple[Trigger, list[Allocation]]] = []
+    touched: dict[Trigger, dict[str, set[datetime]]] = {}
+    for each in asked:
+        told, grants, allocations = _allocate(unit, each, now, window)
+        outcomes.append(told)
+        if allocations:
+            event = each.request.event
+            made.append((event, allocations))
+            pools = touched.setdefault(event, {})
+            for grant in grants:
+                pools.setdefault(grant.place.pool, set()).add(grant.order.period.start)
     notices: list[Notice] = []
     for event, pools in touched.items():
         notices += differences(unit, names, pools, event, now)
