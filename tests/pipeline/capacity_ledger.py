@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow, Identity, JournalRow
+from gridpost.core.journal import (
+    AllocationRow,
+    AtcRow,
+    BroadcastRow,
+    Identity,
+    JournalRow,
+    SessionEvent,
+    SessionRow,
+)
 
 DAY = datetime(2026, 3, 28, 23, tzinfo=UTC)
 HOURS = [DAY + timedelta(hours=n) for n in range(3)]
@@ -49,12 +57,26 @@ class Ledger:
         )  # fmt: skip
         self.publish(at, [hour])
 
+    def session(self, at: datetime, user: str, groups: str, **changes) -> None:
+        """Without groups it ends."""
+        event = SessionEvent.LOGIN if groups else SessionEvent.ENDED
+        self.rows.append(SessionRow(at, user, event, balancing_groups=groups, **changes))
+
 
 def capacity_rows() -> list[JournalRow]:
     ledger = Ledger()
+    ledger.session(EIGHT, "Erika Muster", "BG1 BG2")
+    ledger.session(EIGHT, "Otto", "BG1", filtered=True, arguments="X_Event:ALLOCATION")
+    # Gone, or told of another group, when the numbers are missing.
+    ledger.session(EIGHT, "Lisa", "BG1")
+    ledger.session(EIGHT, "Karl", "BG1")
     ledger.publish(EIGHT)
     ledger.allocate(EIGHT + timedelta(minutes=1), "BG1", HOURS[0], 40)
     ledger.allocate(EIGHT + timedelta(minutes=2), "BG2", HOURS[0], 10)
+    ledger.session(EIGHT + timedelta(minutes=2), "Lisa", "")
+    ledger.session(EIGHT + timedelta(minutes=2), "Karl", "BG2")
+    # He did not hear the number before them.
+    ledger.session(EIGHT + timedelta(minutes=2), "Max", "BG1 BG2")
     # The numbers 1 and 2 of BG1 were never journalled.
     ledger.allocate(EIGHT + timedelta(minutes=3), "BG1", HOURS[1], 25, skip=2)
     # A broadcast with one value more than the ledger has.

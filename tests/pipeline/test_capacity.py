@@ -14,6 +14,7 @@ import pytest
 from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.incremental import read
 from gridpost.pipeline.key_figures import overview
+from gridpost.pipeline.pseudonyms import name_of
 from gridpost.pipeline.silver.capacity import atc_as_of
 from gridpost.stores.segments.export import Exporter
 from gridpost.stores.segments.landing import Landing
@@ -78,9 +79,44 @@ def test_numbers_that_no_client_saw_and_broadcasts_beside_the_ledger(world):
     assert len(known["capacity_use"]) == 3
 
 
+def test_who_missed_a_number_is_as_duckdb_finds_it(world):
+    files = f"{world.lake.archive}/*/segment.*.parquet"
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            f"""WITH journal AS (SELECT * FROM read_parquet('{files}', union_by_name = true)),
+            told AS (SELECT component, sequence, b.balancing_group AS bg, b.sequence_id AS id
+                FROM (SELECT *, "capacity-broadcast" AS b FROM journal)
+                WHERE kind = 'capacity-broadcast' AND b.sequence_id >= 0),
+            standing AS (SELECT component, sequence, s.user AS who, s.filtered AS hiding,
+                s.event AS event, string_split(s.balancing_groups, ' ') AS groups
+                FROM (SELECT *, "capacity-session" AS s FROM journal)
+                WHERE kind = 'capacity-session')
+            SELECT l.who, l.hiding, two.bg, one.id + 1, two.id - 1
+            FROM told two
+            JOIN told one ON one.component = two.component AND one.bg = two.bg AND one.id < two.id - 1
+            JOIN standing l ON l.component = one.component AND l.sequence < one.sequence
+                AND l.event <> 'ended' AND list_contains(l.groups, two.bg)
+            WHERE NOT EXISTS (FROM told t WHERE t.component = two.component AND t.bg = two.bg
+                AND t.id > one.id AND t.id < two.id)
+            AND NOT EXISTS (FROM standing n WHERE n.component = two.component AND n.who = l.who
+                AND n.sequence > l.sequence AND n.sequence < two.sequence)"""
+        ).fetchall()
+    assert sorted(found) == [("Erika Muster", False, "BG1", 1, 2), ("Otto", True, "BG1", 1, 2)]
+    gaps = rows(world, "gold", "capacity_client_gaps")
+    assert sorted(
+        (r["user"], r["filtered"], r["balancing_group"], r["first"], r["last"]) for r in gaps
+    ) == sorted((name_of(who, world.lake.secret("pseudonyms")), *rest) for who, *rest in found)
+    assert len(overview(world.lake)["capacity_client_gaps"]) == 2
+
+
 def test_users_of_capacity_have_no_name_from_bronze_on(world):
-    for layer, name in (("bronze", "journal"), ("silver", "allocations")):
-        assert "Erika" not in str(rows(world, layer, name))
+    for layer, name in (
+        *(("bronze", "journal"), ("silver", "allocations"), ("silver", "sessions")),
+        ("gold", "capacity_client_gaps"),
+    ):
+        found = str(rows(world, layer, name))
+        assert "Erika" not in found
+        assert "Otto" not in found
     assert all(len(r["user"]) == 32 for r in rows(world, "silver", "allocations"))
 
 

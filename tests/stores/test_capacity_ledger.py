@@ -10,14 +10,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from gridpost.core.allocation import AllocationType
+from gridpost.core.allocation import AllocationType, Outcome
+from gridpost.core.broadcast import AllocationNotice, AtcNotice, Notice
 from gridpost.core.capacity import BACKWARD, FORWARD, Book, Offer, Status, Trigger
 from gridpost.core.capacity_ledger import Request
 from gridpost.core.refusal import Refusal, Rule
@@ -85,11 +87,43 @@ async def publish(ledger, wanted=None, event=Trigger.PUBLISH):
     )
 
 
-async def allocate(ledger, orders, kind=AllocationType.AON, correlation_id="", who="u1"):
+@dataclass
+class Told:
+    """What one of the requests of a work heard."""
+
+    outcomes: tuple[Outcome, ...]
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def repeated(self) -> bool:
+        return self.outcomes[0].message.startswith(desk.FIRST_OUTCOME)
+
+
+def asked(orders, kind=AllocationType.AON, correlation_id="", who="u1") -> desk.Asked:
     request = Request(who, correlation_id, Trigger.ALLOCATION_PMI, kind.value)
-    return await ledger.run(
-        lambda unit: desk.allocate(unit, NAMES, request, orders, party(who), NOW, WINDOW)
+    return desk.Asked(request, orders, party(who))
+
+
+async def allocate(ledger, orders, kind=AllocationType.AON, correlation_id="", who="u1", at=NOW):
+    wanted = [asked(orders, kind, correlation_id, who)]
+    answer = await ledger.run(lambda unit: desk.allocate(unit, NAMES, wanted, at, WINDOW))
+    return Told(answer.outcomes[0], answer.notices)
+
+
+async def allocate_together(ledger, requests) -> list[Told]:
+    wanted = [asked(orders, kind) for orders, kind in requests]
+    answer = await ledger.run(lambda unit: desk.allocate(unit, NAMES, wanted, NOW, WINDOW))
+    return [Told(outcomes) for outcomes in answer.outcomes]
+
+
+async def allocate_all(ledger, requests) -> list[Told]:
+    """Some together as a service does with what is there at once, others by themselves beside them."""
+    half = len(requests) // 2
+    together, *others = await asyncio.gather(
+        allocate_together(ledger, requests[:half]),
+        *(allocate(ledger, orders, kind) for orders, kind in requests[half:]),
     )
+    return [*together, *others]
 
 
 def numbers(book: Book):
@@ -203,7 +237,7 @@ async def test_a_replay_gives_the_same_numbers_after_concurrent_requests(place, 
     rounds, refused = soak.scale(100), 0
     for _ in range(rounds):
         requests = [random_request(chance) for _ in range(20)]
-        answers = await asyncio.gather(*(allocate(ledger, o, k) for o, k in requests))
+        answers = await allocate_all(ledger, requests)
         refused += sum(not any(o.success for o in answer.outcomes) for answer in answers)
         if chance.random() < 0.3:
             lowered = [Offer(EON, DK1, hour(12).start, chance.randint(0, 1500))]
@@ -287,15 +321,81 @@ async def test_the_first_outcome_is_kept_with_the_allocation_also_over_a_restart
         assert not (await allocate(ledger, [order(5)], correlation_id="c1", who="u2")).repeated
         await ledger.run(lambda unit: unit.forget_outcomes(NOW + timedelta(seconds=1)))
         assert not (await allocate(ledger, [order(5)], correlation_id="c1")).repeated
-        request = Request("u1", "c1", Trigger.ALLOCATION_PMI, "AON")
         for seconds, repeated in ((0, True), (1, False)):
             later = NOW + WINDOW + timedelta(seconds=seconds)
-            answer = await ledger.run(
-                lambda unit, at=later: desk.allocate(
-                    unit, NAMES, request, [order(5)], party(), at, WINDOW
-                )
-            )
+            answer = await allocate(ledger, [order(5)], correlation_id="c1", at=later)
             assert answer.repeated == repeated
+    finally:
+        await ledger.close()
+
+
+async def test_requests_of_one_work_get_what_they_would_get_one_after_the_other(place, tmp_path):
+    chance = random.Random(7)
+    requests = [random_request(chance) for _ in range(60)]
+    together, alone = open_ledger(place), open_ledger(str(tmp_path / "alone"))
+    try:
+        await publish(together)
+        await publish(alone)
+        told = await allocate_together(together, requests)
+        one_by_one = [await allocate(alone, orders, kind) for orders, kind in requests]
+
+        def said(answers):
+            return [
+                [(o.client_id, o.success, o.message, o.confirmed) for o in a.outcomes]
+                for a in answers
+            ]
+
+        assert said(told) == said(one_by_one)
+        assert together.look(numbers) == alone.look(numbers)
+        entries, others = await all_entries(together), await all_entries(alone)
+        # Whatever a replay shall judge by itself has a number of its own.
+        assert list(Counter(e.commit for e in entries).values()) == list(
+            Counter(e.commit for e in others).values()
+        )
+        assert walk(entries).is_sound()
+    finally:
+        await together.close()
+        await alone.close()
+
+
+async def test_a_repetition_beside_its_first_request_is_one_too(place):
+    ledger = open_ledger(place)
+    try:
+        await publish(ledger)
+        wanted = [asked([order(5)], correlation_id="c1") for _ in range(2)]
+        answer = await ledger.run(lambda unit: desk.allocate(unit, NAMES, wanted, NOW, WINDOW))
+        assert [Told(outcomes).repeated for outcomes in answer.outcomes] == [False, True]
+        assert [e.quantity for e in await all_entries(ledger) if e.kind == "allocation"] == [5]
+    finally:
+        await ledger.close()
+
+
+@pytest.mark.req("cmm-5.4.2-d", "cmm-5.4.2-e")
+async def test_what_is_committed_together_is_one_difference_of_the_atc_and_a_notice_for_each(place):
+    ledger = open_ledger(place)
+    try:
+        await publish(ledger)
+        wanted = [asked([order(5)]), asked([order(7)])]
+        answer = await ledger.run(lambda unit: desk.allocate(unit, NAMES, wanted, NOW, WINDOW))
+        atc = [notice for notice in answer.notices if isinstance(notice, AtcNotice)]
+        assert [[quantity for _, quantity in notice.values] for notice in atc] == [[988], [1012]]
+        rest = [notice for notice in answer.notices if isinstance(notice, AllocationNotice)]
+        assert [(n.sequence_id, n.allocations[0].quantity) for n in rest] == [(0, 5), (1, 7)]
+    finally:
+        await ledger.close()
+
+
+async def test_one_request_that_breaks_undoes_its_whole_work_and_says_so(place):
+    ledger = open_ledger(place)
+    try:
+        await publish(ledger)
+        before = ledger.look(numbers)
+        broken = replace(asked([order(5)]), party=None)
+        wanted = [asked([order(5)]), broken]
+        with pytest.raises(desk.Undone):
+            await ledger.run(lambda unit: desk.allocate(unit, NAMES, wanted, NOW, WINDOW))
+        assert ledger.look(numbers) == before
+        assert not [e for e in await all_entries(ledger) if e.kind == "allocation"]
     finally:
         await ledger.close()
 
@@ -308,9 +408,8 @@ async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(place):
         before, entries = ledger.look(numbers), await all_entries(ledger)
 
         def breaks(unit):
-            request = Request("u1", "c9", Trigger.ALLOCATION_PMI, "AON")
-            orders = [order(5), order(7, hour(13))]
-            desk.allocate(unit, NAMES, request, orders, party(), NOW, WINDOW)
+            wanted = [asked([order(5), order(7, hour(13))], correlation_id="c9")]
+            desk.allocate(unit, NAMES, wanted, NOW, WINDOW)
             raise Refusal(Rule.STORE_FULL, "no space left")
 
         with pytest.raises(Refusal) as refused:
@@ -447,7 +546,7 @@ def test_a_database_that_forgets_commits_is_no_place_for_a_ledger(own_postgres_s
 
 WRITER = """
 import asyncio, random, sys
-from stores.test_capacity_ledger import allocate, open_ledger, publish, random_request
+from stores.test_capacity_ledger import allocate_all, open_ledger, publish, random_request
 
 async def main():
     ledger = open_ledger(sys.argv[1])
@@ -457,7 +556,7 @@ async def main():
     print("ready", flush=True)
     while True:
         requests = [random_request(chance) for _ in range(10)]
-        answers = await asyncio.gather(*(allocate(ledger, o, k) for o, k in requests))
+        answers = await allocate_all(ledger, requests)
         for answer in answers:
             told = [f"{o.allocation_id}:{o.confirmed}" for o in answer.outcomes if o.success]
             print("answered", *told, flush=True)

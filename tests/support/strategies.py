@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gridpost.core.delivery import Delivery, Event, Side, State, TraceEntry
 from gridpost.core.instant import Instant
-from gridpost.core.journal import JournalRow, Standing
+from gridpost.core.journal import JournalRow, SessionEvent, Standing
 from gridpost.core.message import Entry, InternalType, Metadata, Processor, ValueType
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.message_path import DIRECT, OLD_NETWORK, Route
@@ -89,6 +89,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Event: st.sampled_from(Event),
     State: st.sampled_from(State),
     Standing: st.sampled_from(Standing),
+    SessionEvent: st.sampled_from(SessionEvent),
 }
 
 

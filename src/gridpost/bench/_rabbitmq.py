@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,9 @@ class Node:
     def kill(self) -> None:
         """As a power failure would end it; data stay."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            # One that could not start has ended by itself.
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
             _end_mapper(self.plan.folder)

@@ -10,28 +10,22 @@ Rate: clients in a closed loop. p99: both at a quarter of the echo's rate, in tu
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
 from uuid import uuid4
 
 from gridpost.bench import Measurement
+from gridpost.bench._asking import at_rate, closed_loop, with_rabbitmq
 from gridpost.bench._bus_echo import QUEUE
 from gridpost.bench._capacity_site import (
     SERVICE,
     client_name,
     process,
     rabbit,
-    users,
     wait_for_line,
-    write_certificates,
 )
-from gridpost.bench._rabbitmq import Node, NodePlan
 from gridpost.core.amqp091 import Channel, Incoming, Properties
 from gridpost.envelope import ResponseMessage, Result, Sender, decode, encode
 
@@ -44,19 +38,7 @@ _TARGET = f"TESTING.REQUESTS.{NOUN}.get"
 
 
 def measure() -> Measurement:
-    folder = Path(
-        tempfile.mkdtemp(prefix="gridpost-bench-", dir=os.environ.get("GRIDPOST_BENCH_DIR"))
-    )
-    node = None
-    try:
-        write_certificates(folder)
-        node = Node(NodePlan(folder, users=users()))
-        node.start()
-        return asyncio.run(_measure(folder, node.url))
-    finally:
-        if node is not None:
-            node.kill()
-        shutil.rmtree(folder)
+    return with_rabbitmq(_measure)
 
 
 class _Load:
@@ -145,9 +127,10 @@ async def _measure(folder: Path, url: str) -> Measurement:
 
             async def both(load: _Load, name: str = name) -> float:
                 nonlocal paced
-                rates[name].append(await _closed_loop(load, body))
+                clients = [lambda: load.ask(body())] * CLIENTS
+                rates[name].append(await closed_loop(clients, WARM_UP, SECONDS))
                 paced = paced or rates["echo"][0] / 4
-                times = await _at_rate(load, body, paced)
+                times = await at_rate(clients, paced, SECONDS)
                 tails[name].append(quantiles(times, n=100)[98])
                 return 0.0
 
@@ -180,37 +163,3 @@ async def _with_load(
         return await work(load)
     finally:
         await connection.close()
-
-
-async def _closed_loop(load: _Load, body: Callable[[], bytes]) -> float:
-    done = 0
-    started = perf_counter() + WARM_UP
-    end = started + SECONDS
-
-    async def ask_on() -> None:
-        nonlocal done
-        while (now := perf_counter()) < end:
-            await load.ask(body())
-            done += started <= now
-
-    await asyncio.gather(*(ask_on() for _ in range(CLIENTS)))
-    return done / (perf_counter() - started)
-
-
-async def _at_rate(load: _Load, body: Callable[[], bytes], rate: float) -> list[float]:
-    """Seconds from when a request was due to its answer."""
-    times: list[float] = []
-    start = perf_counter()
-
-    async def ask(due: float) -> None:
-        await load.ask(body())
-        times.append(perf_counter() - due)
-
-    async with asyncio.TaskGroup() as asking:
-        for number in range(int(rate * SECONDS)):
-            due = start + number / rate
-            wait = due - perf_counter()
-            if wait > 0:
-                await asyncio.sleep(wait)
-            asking.create_task(ask(due))
-    return times

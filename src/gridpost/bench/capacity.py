@@ -16,22 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import shutil
-import tempfile
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
 
 import httpx
 
 from gridpost.assembly.capacity_configuration import read_capacity_configuration
 from gridpost.assembly.operations_token import bearer
 from gridpost.bench import Measurement
+from gridpost.bench._asking import Ask, at_rate, closed_loop, with_rabbitmq
 from gridpost.bench._capacity_site import (
     IN_AREA,
     OUT_AREA,
@@ -39,12 +36,9 @@ from gridpost.bench._capacity_site import (
     LoadClient,
     load_clients,
     process,
-    users,
     wait_for_line,
-    write_certificates,
     write_configuration,
 )
-from gridpost.bench._rabbitmq import Node, NodePlan
 from gridpost.core.allocation import AllocationType
 from gridpost.core.market_time import MarketTime, Period
 from gridpost.wire.cmm import Alc, AllocationReq, AllocationResp, Allocations, decode, encode
@@ -62,19 +56,7 @@ _COMMAND = "from gridpost.cli import main; main()"
 
 
 def measure() -> Measurement:
-    folder = Path(
-        tempfile.mkdtemp(prefix="gridpost-bench-", dir=os.environ.get("GRIDPOST_BENCH_DIR"))
-    )
-    node = None
-    try:
-        write_certificates(folder)
-        node = Node(NodePlan(folder, users=users()))
-        node.start()
-        return asyncio.run(_measure(folder, node.url))
-    finally:
-        if node is not None:
-            node.kill()
-        shutil.rmtree(folder)
+    return with_rabbitmq(_measure)
 
 
 async def _measure(folder: Path, url: str) -> Measurement:
@@ -92,11 +74,12 @@ async def _measure(folder: Path, url: str) -> Measurement:
 
             async def both(clients: list[LoadClient], name: str = name) -> None:
                 nonlocal paced
-                rate = await _closed_loop(clients, request)
+                asking = _asking(clients, request)
+                rate = await closed_loop(asking, WARM_UP, SECONDS)
                 rates[name].append(rate)
                 if name == "echo" and not paced:
                     paced = rate / 2
-                times = await _at_rate(clients, request, paced, SECONDS)
+                times = await at_rate(asking, paced, SECONDS)
                 tails[name].append(quantiles(times, n=100)[98])
                 middles[name].append(median(times))
 
@@ -185,47 +168,8 @@ def _response_size(request: bytes):  # type: ignore[no-untyped-def]
     return ask
 
 
-async def _closed_loop(clients: list[LoadClient], request: bytes) -> float:
-    """Requests per second with each client asking again as soon as it is answered."""
-    done = 0
-    started = perf_counter() + WARM_UP
-    end = started + SECONDS
-
-    async def ask_on(client: LoadClient) -> None:
-        nonlocal done
-        while (now := perf_counter()) < end:
-            await client.ask(request)
-            done += started <= now
-
-    await asyncio.gather(*map(ask_on, clients))
-    return done / (perf_counter() - started)
-
-
-async def _at_rate(
-    clients: list[LoadClient], request: bytes, rate: float, seconds: float
-) -> list[float]:
-    """Seconds from when a request was due to its answer: a stall counts for all that it delays."""
-    times: list[float] = []
-    asking: set[asyncio.Task[None]] = set()
-    start = perf_counter()
-
-    async def ask(client: LoadClient, due: float) -> None:
-        await client.ask(request)
-        times.append(perf_counter() - due)
-
-    for number, client in enumerate(cycle(clients)):
-        due = start + number / rate
-        if due > start + seconds:
-            break
-        wait = due - perf_counter()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        task = asyncio.create_task(ask(client, due))
-        asking.add(task)
-        task.add_done_callback(asking.discard)
-    while asking:
-        await asyncio.gather(*asking)
-    return times
+def _asking(clients: list[LoadClient], request: bytes) -> list[Ask]:
+    return [partial(client.ask, request) for client in clients]
 
 
 async def _broadcasting(
@@ -234,15 +178,16 @@ async def _broadcasting(
     """Mean service time without and with subscribers, and deliveries per second to them."""
 
     async def work(clients: list[LoadClient]) -> tuple[float, float, float]:
-        await _at_rate(clients, request, BROADCAST_RATE, WARM_UP)
-        alone = await _service_time(port, clients, request)
+        asking = _asking(clients, request)
+        await at_rate(asking, BROADCAST_RATE, WARM_UP)
+        alone = await _service_time(port, asking)
         with process(
             folder, "subscribers", "-m", "gridpost.bench._capacity_site", str(folder), url
         ):
             await asyncio.to_thread(wait_for_line, folder, "subscribers", "subscribed", 300)
-            await _at_rate(clients, request, BROADCAST_RATE, WARM_UP)
+            await at_rate(asking, BROADCAST_RATE, WARM_UP)
             before = _received(folder)
-            crowd = await _service_time(port, clients, request)
+            crowd = await _service_time(port, asking)
             after = _received(folder)
         deliveries = (after[0] - before[0]) / max(after[1] - before[1], 0.001)
         return alone, crowd, deliveries
@@ -258,7 +203,7 @@ def _received(folder: Path) -> tuple[int, float]:
     return int(told["received"]), float(told["at"])
 
 
-async def _service_time(port: int, clients: list[LoadClient], request: bytes) -> float:
+async def _service_time(port: int, asking: list[Ask]) -> float:
     async def totals() -> tuple[float, float]:
         async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -271,6 +216,6 @@ async def _service_time(port: int, clients: list[LoadClient], request: bytes) ->
         )
 
     before = await totals()
-    await _at_rate(clients, request, BROADCAST_RATE, BROADCAST_SECONDS)
+    await at_rate(asking, BROADCAST_RATE, BROADCAST_SECONDS)
     after = await totals()
     return (after[0] - before[0]) / (after[1] - before[1])

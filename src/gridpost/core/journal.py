@@ -266,6 +266,33 @@ class BroadcastRow(JournalRow):
     """Which start of the service: sequence ids begin anew with each."""
 
 
+class SessionEvent(StrEnum):
+    """What began or ended: of a user's session rows the last one counts."""
+
+    LOGIN = "login"
+    BINDINGS = "bindings"
+    """Its grants changed, and with them what it is told."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow(JournalRow):
+    """CMM 3.2.1: who is logged in, and the broadcasts of which balancing groups it is told."""
+
+    KIND: ClassVar[str] = "capacity-session"
+
+    user: str
+    event: SessionEvent
+    arguments: str = ""
+    """The filter, as its Login has it."""
+    filtered: bool = False
+    """Its filter may keep broadcasts of these groups from it."""
+    balancing_groups: str = ""
+    """Separated by blanks."""
+    run: int = 0
+    """Which start of the service."""
+
+
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow(JournalRow):
     """61968-100: an envelope that passed a bus, with what came of it."""
@@ -322,6 +349,7 @@ KINDS: dict[str, type[JournalRow]] = {
         EntryRow,
         CertificateRow,
         EnvelopeRow,
+        SessionRow,
     )
 }
 

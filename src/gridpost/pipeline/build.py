@@ -48,6 +48,7 @@ INDEPENDENT = {
     "atc": capacity.atc,
     "allocations": capacity.allocations,
     "broadcasts": capacity.broadcasts,
+    "sessions": capacity.sessions,
     "envelopes": envelopes.envelopes,
 }
 # Contents, as they were journalled: a bronze part may go only when these hold it too.
@@ -189,6 +190,7 @@ class Builder(Incremental):
         self._per_day(GOLD, "capacity_positions", ("allocations",), made.positions)
         self._per_day(GOLD, "capacity_use", ("atc", "allocations"), made.use)
         self._whole(GOLD, "capacity_broadcast_gaps", ("broadcasts",), made.broadcast_gaps)
+        self._whole(GOLD, "capacity_client_gaps", ("broadcasts", "sessions"), made.client_gaps)
         holes = sorted({gap.component for gap in gaps(self._ranges())})
         self._whole(
             GOLD,

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow
+from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow, SessionRow
 from gridpost.pipeline import bronze, erasure
 from gridpost.pipeline.completeness import marks_of, still_open
 from gridpost.pipeline.gold.completeness import with_completeness
@@ -271,6 +271,7 @@ def _kind_of(name: str) -> str:
         "atc": AtcRow.KIND,
         "allocations": AllocationRow.KIND,
         "broadcasts": BroadcastRow.KIND,
+        "sessions": SessionRow.KIND,
     }
     return kinds.get(name, name.removesuffix("s"))
 

@@ -121,6 +121,7 @@ def overview(lake: Lake) -> dict[str, Any]:
         ],
         "capacity_broadcasts": counted(lake, "capacity_reconciliation", "verdict"),
         "capacity_broadcast_gaps": [_line(row) for row in _rows(lake, "capacity_broadcast_gaps")],
+        "capacity_client_gaps": [_line(row) for row in _rows(lake, "capacity_client_gaps")],
         "response_times": _response_times(lake),
         "response_sla": [_line(row) for row in _rows(lake, "response_sla")],
         "marks": [_line(row) for row in _rows(lake, "marks")],

@@ -21,6 +21,7 @@ from gridpost.core.journal import (
     AtcRow,
     BroadcastRow,
     EnvelopeRow,
+    SessionRow,
 )
 from gridpost.core.segment import SegmentName
 from gridpost.pipeline.files import Place, arguments
@@ -39,6 +40,7 @@ NEEDED = {
     AllocationRow.KIND: ("allocation_id", "period_start", "quantity"),
     BroadcastRow.KIND: ("broadcast_id", "exchange"),
     EnvelopeRow.KIND: ("direction", "message_kind"),
+    SessionRow.KIND: ("user", "event"),
 }
 _EARLIEST = pa.scalar(datetime(2000, 1, 1, tzinfo=UTC), COLUMNS.field("time").type)
 _LATEST = pa.scalar(datetime(2200, 1, 1, tzinfo=UTC), COLUMNS.field("time").type)

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from gridpost.core.journal import AdministrationRow, AllocationRow
+from gridpost.core.journal import AdministrationRow, AllocationRow, SessionRow
 
 # By kind of journal row.
 USERS: dict[str, tuple[str, ...]] = {
     AdministrationRow.KIND: ("actor",),
     AllocationRow.KIND: ("user",),
+    SessionRow.KIND: ("user",),
 }
 
 

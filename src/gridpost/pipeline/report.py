@@ -89,6 +89,7 @@ def render(lake: Lake) -> str:
             _table(_pairs(known, "capacity_broadcasts", "broadcasts")),
         ),
         _section("Capacity: numbers no client saw", _table(known["capacity_broadcast_gaps"])),
+        _section("Capacity: clients that missed them", _table(known["capacity_client_gaps"])),
         _section("Bus: response times", _table(known["response_times"])),
         _section("Bus: service levels", _table(known["response_sla"])),
         _section("Gaps in journals", _table(known["gaps"])),

@@ -113,11 +113,12 @@ class Line:
 class CapacityWork(ABC):
     """core.capacity_ledger.CapacityUnit but for its journal."""
 
-    __slots__ = ("_rows", "_state")
+    __slots__ = ("_allocated", "_rows", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._rows: list[JournalRow] = []
+        self._allocated = False
         state.commit += 1
 
     def done(self) -> None:
@@ -174,6 +175,9 @@ class CapacityWork(ABC):
                 pool.offer(direction, offer.start, offer.quantity)
 
     def allocate(self, grants: Sequence[Grant], request: Request, at: datetime) -> list[Allocation]:
+        # One number for each request of a work: a replay judges them one after the other.
+        self._state.commit += self._allocated
+        self._allocated = True
         commit, when = self._state.commit, to_microseconds(at)
         lines = [
             Line(

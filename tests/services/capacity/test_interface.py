@@ -218,13 +218,13 @@ async def test_interconnectors_without_common_atc_are_broadcast_apart(site):
 @pytest.mark.req("cmm-3.2.2.1-a", component="rabbitmq-topology")
 @pytest.mark.req("cmm-3.2.5.2-a", component="service")
 async def test_a_request_that_waited_too_long_is_never_executed(site):
-    service = site.running.service
-    answer, begun, go = service._answer, asyncio.Event(), asyncio.Event()
+    counter = site.running.service._window._counter
+    answer, begun, go = counter.answer, asyncio.Event(), asyncio.Event()
 
-    async def busy(user, incoming):
+    async def busy(questions):
         begun.set()
         await go.wait()
-        return await answer(user, incoming)
+        return await answer(questions)
 
     question = f'<AtcDataReq date="{periods()[0].start.isoformat()}"><InterConnector area1="{EON}" area2="{DK1}"/></AtcDataReq>'  # noqa: E501
     async with participant(site, "u1") as u1:
@@ -236,14 +236,14 @@ async def test_a_request_that_waited_too_long_is_never_executed(site):
         ):
             begun.clear()
             go.clear()
-            service._answer = busy
+            counter.answer = busy
             first = await u1.send(question)
             await asyncio.wait_for(begun.wait(), 60)
             # The service is at its limit of requests under way: the next one waits at the broker.
             second = await u1.send(question, expiration=expiration)
             await asyncio.sleep(pause)
             go.set()
-            service._answer = answer
+            counter.answer = answer
             assert read(await u1.response(first)).success
             assert read(await u1.response(await u1.send(question))).success
             ids = [r.properties.correlation_id for r in u1.responses]

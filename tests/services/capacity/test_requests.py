@@ -10,6 +10,8 @@ import pytest
 import pytest_asyncio
 
 from gridpost.core.refusal import Refusal
+from gridpost.services.capacity import desk
+from gridpost.services.capacity.counter import Question
 from gridpost.services.capacity.rate import RequestRate
 from gridpost.wire.cmm import (
     AllocationDataNtf,
@@ -18,6 +20,7 @@ from gridpost.wire.cmm import (
     AtcDataResp,
     ErrorResp,
     LoginResp,
+    decode,
 )  # fmt: skip
 from support.capacity_market import APG, CEPS, DK1, EON, GROUP, RTE, RWE, ZONE
 from support.capacity_site import (
@@ -98,6 +101,32 @@ def data(group=GROUP, areas=(EON, DK1), start=None, end=None, element="interConn
 async def available(person, number=12, areas=(EON, DK1)):
     response = await person.ask(atc(areas))
     return [part.items[number].quantity for part in response.lists]
+
+
+async def test_a_request_that_breaks_harms_none_of_those_that_came_with_it(site, monkeypatch):
+    decide = desk.decide
+
+    def breaking(book, kind, orders, party, now):
+        if orders[0].client_id == "breaks":
+            raise RuntimeError("our own bug")
+        return decide(book, kind, orders, party, now)
+
+    monkeypatch.setattr(desk, "decide", breaking)
+    counter = site.running.service._window._counter
+    questions = [
+        Question("u1", decode(allocation(alc(1, 20, client_id=name)).encode()), f"with-{name}")
+        for name in ("one", "breaks", "other")
+    ]
+    first, broken, last = (await counter.answer(questions))[0]
+    assert isinstance(broken, ErrorResp)
+    for response, name in ((first, "one"), (last, "other")):
+        assert [(item.client_id, item.success) for item in response.items] == [(name, True)]
+    # Each of them once, although they were tried twice.
+    entries = await site.running.ledger.read(lambda reader: reader.latest(10))
+    assert [e.client_id for e in entries if e.correlation_id.startswith("with-")] == [
+        "other",
+        "one",
+    ]
 
 
 @pytest.mark.req("cmm-2.3-d")

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gridpost.capacity import AsyncCapacityClient, LoggedIn
+from gridpost.core.journal import SessionEvent, SessionRow
 from gridpost.services.capacity import topology
 from gridpost.services.capacity.post import Post
 from gridpost.wire.cmm import AtcDataNtf, AtcDataResp, ErrorResp, LoginResp
@@ -115,6 +116,32 @@ async def test_bindings_follow_a_changed_grant_though_another_user_is_away(rabbi
         )
         assert await sources(site, "u1") == {"cmm.heartbeat", "cmm.atc.AT-CZ"}
         assert site.running.service.logged_in() == {"u1"}
+
+
+async def test_the_journal_says_who_was_logged_in_with_which_filter_and_for_whose_broadcasts(
+    rabbit, tmp_path
+):
+    async with capacity_service(rabbit, tmp_path) as site, participant(site, "u.1") as person:
+        await person.login()
+        fewer = {"u.1": {"balancing_groups": [GROUP]}}
+        for users in (granting(**fewer), granting(**{"u.1": None})):
+            await site.running.reconfigure(
+                rabbit.configuration(tmp_path, site.virtual_host, users=users)
+            )
+        async with participant(site, "u1") as u1:
+            await u1.login("X_Event:PUBLISH")
+        recorded = await site.running.ledger.read(lambda reader: reader.journal.read(0, 10_000))
+        rows = [each.row for each in recorded if isinstance(each.row, SessionRow)]
+        assert [
+            (row.user, row.event, row.balancing_groups, row.arguments, row.filtered, row.run)
+            for row in rows
+        ] == [
+            ("u.1", SessionEvent.LOGIN, f"{GROUP} {BETA}", "", False, 1),
+            ("u.1", SessionEvent.BINDINGS, GROUP, "", False, 1),
+            ("u.1", SessionEvent.ENDED, "", "", False, 1),
+            # An explicit participant is told of no allocations.
+            ("u1", SessionEvent.LOGIN, "", "X_Event:PUBLISH", True, 1),
+        ]
 
 
 async def test_grants_that_changed_while_the_service_was_away_count_from_its_start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from gridpost.core.journal import SessionEvent
 from gridpost.pipeline.gold.reconciliation import MATCHED, MISMATCH, UNKNOWN
 from gridpost.pipeline.silver.capacity import PLACE, atc_as_of
 
@@ -67,6 +68,53 @@ def broadcast_gaps(broadcasts: DataFrame) -> DataFrame:
         .select(
             "day",
             *client,
+            (F.col("before") + 1).alias("first"),
+            (F.col("sequence_id") - 1).alias("last"),
+            F.col("time").alias("noticed_at"),
+        )
+    )
+
+
+def client_gaps(broadcasts: DataFrame, sessions: DataFrame) -> DataFrame:
+    """CMM 3.1.1.3.1: numbers that a client was not told although it was logged in before and after them.
+
+    `filtered`: its filter hides broadcasts from it, so that it could not notice this by the numbers.
+    """
+    journal = ("component", "instance")
+    of_user = Window.partitionBy(*journal, "user").orderBy("sequence")
+    group = F.explode(F.split("balancing_groups", " "))
+    told = (
+        sessions.withColumn("until", F.lead("sequence").over(of_user))
+        .where(F.col("event") != SessionEvent.ENDED.value)
+        .select(
+            *(*journal, "user", "filtered", "until"),
+            F.col("sequence").alias("since"),
+            F.col("time").alias("logged_in_at"),
+            F.col("run").alias("logged_in_run"),
+            group.alias("balancing_group"),
+        )
+    )
+    # The journal has one order for both: times of two rows may be the same.
+    while_logged_in = (F.col("sequence") > F.col("since")) & (
+        F.col("until").isNull() | (F.col("sequence") < F.col("until"))
+    )
+    heard = (
+        broadcasts.where(F.col("sequence_id") >= 0)
+        .join(told, on=[*journal, "balancing_group"], how="inner")
+        .where(while_logged_in)
+    )
+    client = (*journal, "run", "exchange", "balancing_group", "user")
+    in_order = Window.partitionBy(*client, "since").orderBy("sequence_id")
+    # Who was there when the service started has to be told of 0; others begin with what they hear first.
+    from_the_start = F.when(F.col("logged_in_run") < F.col("run"), F.lit(-1))
+    before = F.coalesce(F.lag("sequence_id").over(in_order), from_the_start)
+    return (
+        heard.withColumn("before", before)
+        .where(F.col("sequence_id") - F.col("before") > 1)
+        .select(
+            "day",
+            *client,
+            *("filtered", "logged_in_at"),
             (F.col("before") + 1).alias("first"),
             (F.col("sequence_id") - 1).alias("last"),
             F.col("time").alias("noticed_at"),

@@ -1,6 +1,6 @@
-"""Facts of a capacity service: what was available, what was allocated, what was broadcast.
+"""Facts of a capacity service: what was available and allocated, what was broadcast, who was logged in.
 
-`day` is the UTC day of delivery for what has a period, and of the broadcast for broadcasts.
+`day` is the UTC day of delivery for what has a period, and otherwise that of the fact itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow
+from gridpost.core.journal import AllocationRow, AtcRow, BroadcastRow, SessionRow
 from gridpost.pipeline.silver.facts import LINEAGE
 
 # One unit and direction of a border in the books of one service.
@@ -84,6 +84,22 @@ def broadcasts(bronze: DataFrame) -> DataFrame:
         f"{b}.entries",
         f"{b}.sequence_id",
         f"{b}.run",
+        F.to_date("time").alias("day"),
+    )
+
+
+def sessions(bronze: DataFrame) -> DataFrame:
+    """Rows that begin or end what a user is told; each ends what an earlier one of its user began."""
+    s = SessionRow.KIND
+    return bronze.where(F.col("kind") == s).select(
+        *LINEAGE,
+        "time",
+        f"{s}.user",
+        f"{s}.event",
+        f"{s}.arguments",
+        f"{s}.filtered",
+        f"{s}.balancing_groups",
+        f"{s}.run",
         F.to_date("time").alias("day"),
     )
 

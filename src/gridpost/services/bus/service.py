@@ -39,8 +39,8 @@ from gridpost.services.bus.metrics import BusMetrics
 from gridpost.services.bus.posting import CLAIM, Post, WebCall
 from gridpost.services.bus.processing import Processor, Treated, message_id_of
 from gridpost.services.bus.settings import BusSettings
-from gridpost.services.bus.settling import Settling
 from gridpost.services.bus.subscribers import Subscriber
+from gridpost.services.settling import Settling
 from gridpost.wire.envelope import Fragment, amqp10, content, parts
 
 log = structlog.get_logger(__name__)

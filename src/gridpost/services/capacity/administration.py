@@ -183,11 +183,11 @@ class Administration:
         )
         request = Request(party.name, str(form.get("correlation_id") or ""), event, kind.value)
         names, now = service.settings.names, service.clock.now()
-        window = service.settings.duplicate_window
+        asked, window = desk.Asked(request, orders, party), service.settings.duplicate_window
 
         def work(unit: CapacityUnit) -> desk.Answer:
-            answer = desk.allocate(unit, names, request, orders, party, now, window)
-            made = sum(outcome.success for outcome in answer.outcomes)
+            answer = desk.allocate(unit, names, [asked], now, window)
+            made = sum(outcome.success for outcome in answer.outcomes[0])
             text = f"{made} of {len(orders)} allocated"
             unit.note(AdministrationRow(now, party.name, event.value, group, after=text))
             return answer
@@ -203,7 +203,7 @@ class Administration:
                     "allocation_id": outcome.allocation_id,
                     "confirmed": outcome.confirmed,
                 }
-                for outcome in answer.outcomes
+                for outcome in answer.outcomes[0]
             ]
         }
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import structlog
 
 from gridpost.core.allocation import Order, Outcome, Party, Role
 from gridpost.core.broadcast import Allocation, Notice
@@ -31,32 +35,75 @@ if TYPE_CHECKING:
     from gridpost.services.capacity.service import CapacityService
 
 
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request of somebody who is logged in."""
+
+    user: str
+    request: Request
+    correlation_id: str
+
+
 class Counter:
     def __init__(self, service: CapacityService) -> None:
         self._service = service
 
     async def answer(
-        self, user: str, request: Request, correlation_id: str
-    ) -> tuple[Response, tuple[Notice, ...]]:
-        party = self._service.settings.parties[user]
-        metrics = self._service.metrics.requests
-        kind = type(request).__name__
-        try:
-            if isinstance(request, AllocationReq):
-                response, notices = await self._allocate(party, request, correlation_id)
-            elif isinstance(request, AtcDataReq):
-                response, notices = self._atc(party, request), ()
-            elif isinstance(request, AllocationDataReq):
-                response, notices = await self._allocations(party, request), ()
+        self, questions: Sequence[Question]
+    ) -> tuple[list[Response], tuple[Notice, ...]]:
+        """In their order; all allocations of them are one work on the ledger."""
+        responses: dict[int, Response] = {}
+        asked: dict[int, desk.Asked] = {}
+        for number, question in enumerate(questions):
+            request = question.request
+            try:
+                party = self._service.settings.parties[question.user]
+                if isinstance(request, AllocationReq):
+                    asked[number] = self._asked(party, request, question.correlation_id)
+                    continue
+                if isinstance(request, AtcDataReq):
+                    responses[number] = self._atc(party, request)
+                elif isinstance(request, AllocationDataReq):
+                    responses[number] = await self._allocations(party, request)
+                else:
+                    kind = type(request).__name__
+                    raise Refusal(Rule.SCHEMA_INVALID, f"{kind} is not a request")
+            except Exception as error:
+                responses[number] = self._failed(question, error)
             else:
-                raise Refusal(Rule.SCHEMA_INVALID, f"{kind} is not a request")
-        except Refusal as refusal:
-            metrics.labels(kind, "refused").inc()
-            if refusal.rule is Rule.TOO_MANY_ITEMS:
-                return ErrorResp(refusal.message), ()
-            return self.refused(request, refusal.message), ()
-        metrics.labels(kind, "answered").inc()
-        return response, notices
+                self._count(request, "answered")
+        notices: tuple[Notice, ...] = ()
+        if asked:
+            told, notices = await self._allocate(list(asked.values()))
+            for number, outcomes in zip(asked, told, strict=True):
+                question = questions[number]
+                if isinstance(outcomes, Exception):
+                    responses[number] = self._failed(question, outcomes)
+                else:
+                    responses[number] = AllocationResp(tuple(map(_result, outcomes)))
+                    self._count(question.request, "answered")
+        return [responses[number] for number in range(len(questions))], notices
+
+    def _count(self, request: Request, outcome: str) -> None:
+        self._service.metrics.requests.labels(type(request).__name__, outcome).inc()
+
+    def _failed(self, question: Question, error: Exception) -> Response:
+        if not isinstance(error, Refusal):
+            return self.error(question.user, error)
+        self._count(question.request, "refused")
+        if error.rule is Rule.TOO_MANY_ITEMS:
+            return ErrorResp(error.message)
+        return self.refused(question.request, error.message)
+
+    def error(self, user: str, error: Exception) -> ErrorResp:
+        if isinstance(error, Refusal):
+            return ErrorResp(error.message)
+        # Our own bug must not leave the client without an answer, nor end the service.
+        log.error("a request failed", user=user, error=repr(error), exc_info=error)
+        return ErrorResp("The request failed for an internal reason.")
 
     def refused(self, request: Request, message: str) -> Response:
         """The negative response of a kind: nothing of the request was done."""
@@ -74,16 +121,13 @@ class Counter:
             return AllocationDataResp(False, message)
         return ErrorResp(message)
 
-    async def _allocate(
-        self, party: Party, request: AllocationReq, correlation_id: str
-    ) -> tuple[Response, tuple[Notice, ...]]:
-        service = self._service
-        settings = service.settings
+    def _asked(self, party: Party, request: AllocationReq, correlation_id: str) -> desk.Asked:
+        most = self._service.settings.max_items
         items = sum(len(part.items) for part in request.allocations)
-        if items > settings.max_items:
+        if items > most:
             raise Refusal(
                 Rule.TOO_MANY_ITEMS,
-                f"The request has {items} items; the limit is {settings.max_items} items.",
+                f"The request has {items} items; the limit is {most} items.",
             )
         _require(party, Role.EXPLICIT_PARTICIPANT)
         orders = [
@@ -97,11 +141,29 @@ class Counter:
         told = AllocationRequest(
             party.name, correlation_id, Trigger.ALLOCATION_PMI, request.type.value
         )
+        return desk.Asked(told, orders, party)
+
+    async def _allocate(
+        self, asked: Sequence[desk.Asked]
+    ) -> tuple[Sequence[tuple[Outcome, ...] | Exception], tuple[Notice, ...]]:
+        service, settings = self._service, self._service.settings
         now, names, window = service.clock.now(), settings.names, settings.duplicate_window
-        answer = await service.ledger.run(
-            lambda unit: desk.allocate(unit, names, told, orders, party, now, window)
-        )
-        return AllocationResp(tuple(map(_result, answer.outcomes))), answer.notices
+        try:
+            answer = await service.ledger.run(
+                lambda unit: desk.allocate(unit, names, asked, now, window)
+            )
+        except desk.Undone:
+            # Whichever it was, the others shall not suffer for it.
+            told: list[tuple[Outcome, ...] | Exception] = []
+            notices: tuple[Notice, ...] = ()
+            for each in asked:
+                [outcomes], more = await self._allocate([each])
+                told.append(outcomes)
+                notices += more
+            return told, notices
+        except Exception as error:
+            return [error] * len(asked), ()
+        return answer.outcomes, answer.notices
 
     def _atc(self, party: Party, request: AtcDataReq) -> AtcDataResp:
         _require(party, Role.EXPLICIT_PARTICIPANT)

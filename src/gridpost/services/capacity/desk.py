@@ -31,47 +31,87 @@ FIRST_OUTCOME = "Duplicate request; first outcome: "
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Outcomes for whoever asked, and broadcasts for everybody."""
+class Asked:
+    """A request for allocations, with who asks."""
 
-    outcomes: tuple[Outcome, ...]
+    request: Request
+    orders: Sequence[Order]
+    party: Party
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Outcomes of each request for whoever asked, and broadcasts for everybody."""
+
+    outcomes: tuple[tuple[Outcome, ...], ...]
     notices: tuple[Notice, ...] = ()
-    repeated: bool = False
+
+
+class Undone(Exception):
+    """By our own fault one of several requests failed: nothing of any of them was done."""
 
 
 def allocate(
-    unit: CapacityUnit,
-    names: Names,
-    request: Request,
-    orders: Sequence[Order],
-    party: Party,
-    now: datetime,
-    window: timedelta,
+    unit: CapacityUnit, names: Names, asked: Sequence[Asked], now: datetime, window: timedelta
 ) -> Answer:
-    """Correlation-id and outcome are committed with the allocations (CMM 3.2.2.2)."""
+    """Requests in their order, each on what those before it left.
+
+    Correlation-id and outcome are committed with the allocations (CMM 3.2.2.2). What is broadcast of the
+    ATC is the difference between the last broadcast and the values of now (CMM 5.4.2): of requests that
+    are committed together it is one for all.
+    """
+    try:
+        return _allocate_all(unit, names, asked, now, window)
+    except Exception as error:
+        if len(asked) == 1:
+            raise
+        raise Undone from error
+
+
+def _allocate_all(
+    unit: CapacityUnit, names: Names, asked: Sequence[Asked], now: datetime, window: timedelta
+) -> Answer:
+    outcomes: list[tuple[Outcome, ...]] = []
+    made: list[tuple[Trigger, list[Allocation]]] = []
+    touched: dict[Trigger, dict[str, set[datetime]]] = {}
+    for each in asked:
+        told, grants, allocations = _allocate(unit, each, now, window)
+        outcomes.append(told)
+        if allocations:
+            event = each.request.event
+            made.append((event, allocations))
+            pools = touched.setdefault(event, {})
+            for grant in grants:
+                pools.setdefault(grant.place.pool, set()).add(grant.order.period.start)
+    notices: list[Notice] = []
+    for event, pools in touched.items():
+        notices += differences(unit, names, pools, event, now)
+    for event, allocations in made:
+        notices += _allocation_notices(unit, names, allocations, event, now)
+    return Answer(tuple(outcomes), tuple(notices))
+
+
+def _allocate(
+    unit: CapacityUnit, asked: Asked, now: datetime, window: timedelta
+) -> tuple[tuple[Outcome, ...], tuple[Grant, ...], list[Allocation]]:
+    request = asked.request
     if request.correlation_id:
         first = unit.first_outcome(request.user, request.correlation_id, now - window)
         if first is not None:
-            return Answer(tuple(_repeated(outcome) for outcome in first), repeated=True)
+            return tuple(map(_repeated, first)), (), []
     kind = AllocationType(request.allocation_type)
-    decision = decide(unit.book, kind, orders, party, now)
-    allocations = unit.allocate(decision.grants, request, now) if decision.grants else []
+    decision = decide(unit.book, kind, asked.orders, asked.party, now)
+    grants = decision.grants
+    allocations = unit.allocate(grants, request, now) if grants else []
     outcomes = list(decision.outcomes)
-    for grant, allocation in zip(decision.grants, allocations, strict=True):
+    for grant, allocation in zip(grants, allocations, strict=True):
         outcomes[grant.number] = replace(
             outcomes[grant.number], allocation_id=allocation.allocation_id
         )
         unit.note(_allocation_row(unit.book, grant, request, allocation))
     if request.correlation_id:
         unit.keep_outcome(request.user, request.correlation_id, now, outcomes)
-    notices: list[Notice] = []
-    if allocations:
-        touched: dict[str, set[datetime]] = {}
-        for grant in decision.grants:
-            touched.setdefault(grant.place.pool, set()).add(grant.order.period.start)
-        notices += differences(unit, names, touched, request.event, now)
-        notices += _allocation_notices(unit, names, allocations, request.event, now)
-    return Answer(tuple(outcomes), tuple(notices))
+    return tuple(outcomes), grants, allocations
 
 
 def publish(

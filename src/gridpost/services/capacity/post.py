@@ -20,7 +20,6 @@ from gridpost.core.broadcast import X_PERIOD, AllocationNotice, AtcNotice, Notic
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.settings import CapacitySettings
-from gridpost.services.gathering import Gathering
 from gridpost.wire.cmm import (
     CONTENT_TYPE,
     AllocationData,
@@ -44,8 +43,12 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Response:
-    message: Publication
+class Answered:
+    """A response on its way; `since`: when its request was delivered."""
+
+    user: str
+    response: Response
+    correlation_id: str | None
     since: float
 
 
@@ -55,7 +58,6 @@ class Post:
         self._metrics = metrics
         self._responses: Channel | None = None
         self._broadcasts: Channel | None = None
-        self._answering = Gathering(self._answer)
         self._waiting: deque[Notice] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -67,41 +69,40 @@ class Post:
     def disconnected(self) -> None:
         self._responses = self._broadcasts = None
 
-    async def respond(
-        self, user: str, response: Response, correlation_id: str | None, since: float
-    ) -> bool:
-        """False: no queue took it (CMM 3.2.2). `since`: when its request was delivered."""
+    async def respond(self, responses: Sequence[Answered]) -> list[Answered]:
+        """In one write; those that no queue took (CMM 3.2.2)."""
         channel = self._responses
         if channel is None:
-            return True
+            return []
+        messages = list(map(self._response, responses))
+        now = perf_counter()
+        for response in responses:
+            self._metrics.service_seconds.observe(now - response.since)
+        try:
+            refusals: Sequence[Refusal | None] = await channel.publish_all(messages)
+        except Refusal as lost:
+            refusals = [lost] * len(responses)
+        returned = []
+        for response, refusal in zip(responses, refusals, strict=True):
+            if refusal is None:
+                continue
+            if refusal.rule is Rule.AMQP091_UNROUTED:
+                returned.append(response)
+            else:
+                log.warning("a response was not sent", user=response.user, reason=refusal.message)
+        return returned
+
+    def _response(self, answered: Answered) -> Publication:
+        response = answered.response
         zipped = type(response).__name__ in self.settings.zipped
         body, encoding = pack(encode(response), zipped=zipped)
         properties = Properties(
             content_type=CONTENT_TYPE,
             content_encoding=encoding,
             persistent=False,
-            correlation_id=correlation_id,
+            correlation_id=answered.correlation_id,
         )
-        message = Publication(body, properties, self.settings.names.response, user)
-        try:
-            refusal = await self._answering.add(_Response(message, since))
-        except Refusal as lost:
-            refusal = lost
-        if refusal is None:
-            return True
-        if refusal.rule is Rule.AMQP091_UNROUTED:
-            return False
-        log.warning("a response was not sent", user=user, reason=refusal.message)
-        return True
-
-    async def _answer(self, responses: Sequence[_Response]) -> list[Refusal | None]:
-        channel = self._responses
-        if channel is None:
-            return [None] * len(responses)
-        now = perf_counter()
-        for response in responses:
-            self._metrics.service_seconds.observe(now - response.since)
-        return await channel.publish_all([response.message for response in responses])
+        return Publication(body, properties, self.settings.names.response, answered.user)
 
     def broadcast(self, notices: Iterable[Notice]) -> None:
         """In this order, after the responses that are ready now."""

@@ -1,40 +1,24 @@
-"""The service at the broker: takes requests, commits, answers, then tells everybody.
-
-Who asks is known by the exchange a request came through, and by nothing else (CMM 4.3).
-"""
+"""The service at the broker: its connections, heartbeats, openings and upkeep."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any
 
-import structlog
-
-from gridpost.core.amqp091 import Channel, Incoming, RabbitConnection
-from gridpost.core.broadcast import Notice
+from gridpost.core.amqp091 import Channel, RabbitConnection
 from gridpost.core.capacity import DIRECTIONS, Book
 from gridpost.core.capacity_ledger import KEEP_BEHIND, CapacityLedger, CapacityUnit
-from gridpost.core.journal import refusal_row
 from gridpost.core.ports import Clock
-from gridpost.core.refusal import Refusal, Rule
+from gridpost.core.refusal import Refusal
 from gridpost.services.capacity import desk, topology
-from gridpost.services.capacity.counter import Counter
 from gridpost.services.capacity.metrics import CapacityMetrics
 from gridpost.services.capacity.post import Post
-from gridpost.services.capacity.rate import RequestRate
 from gridpost.services.capacity.sessions import Sessions
 from gridpost.services.capacity.settings import CapacitySettings
-from gridpost.services.gathering import Gathering
-from gridpost.wire.cmm import ErrorResp, Login, decode, unpack
-from gridpost.wire.cmm.messages import REQUESTS, Request, Response
-from gridpost.wire.xml import XmlLimits
-
-log = structlog.get_logger(__name__)
+from gridpost.services.capacity.window import Window
 
 _UPKEEP = timedelta(minutes=10)
 _LONGEST_SLEEP = 3600.0
@@ -57,20 +41,17 @@ class CapacityService:
         self.ledger = ledger
         self.metrics = metrics
         self.post = Post(settings, metrics)
-        self._counter = Counter(self)
-        self._sessions = Sessions(self)
+        self.sessions = Sessions(self)
+        self._window = Window(self)
         self.connection: RabbitConnection | None = None
         self._requests: Channel | None = None
         self._consumer = ""
-        self._rates: dict[str, RequestRate] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._announced_until: datetime | None = None
         self._announcing = asyncio.Lock()
-        self._limits = _limits(settings)
 
     async def open(self) -> None:
-        await self._sessions.open()
+        await self.sessions.open()
 
     # -- connections
 
@@ -82,7 +63,7 @@ class CapacityService:
         await control.close()
         responses = await connection.channel()
         broadcasts = await connection.channel(confirms=False)
-        await self._sessions.connected(connection)
+        await self.sessions.connected(connection)
         self.connection = connection
         self.post.connected(responses, broadcasts)
         now = self.clock.now()
@@ -103,10 +84,9 @@ class CapacityService:
         requests = await connection.channel(confirms=False)
         await topology.declare_requests(connection, requests, self.settings)
         self._requests = requests
-        settling = Gathering(partial(_settle, requests))
         self._consumer = await requests.consume(
             self.settings.names.request_queue,
-            lambda incoming: self._take(settling, incoming),
+            self._window.taker(requests),
             prefetch=self.settings.prefetch,
         )
 
@@ -116,8 +96,7 @@ class CapacityService:
             with contextlib.suppress(Refusal):
                 await self._requests.cancel(self._consumer)
             self._consumer = ""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._window.empty()
         await self.post.settled()
 
     async def run(self) -> None:
@@ -186,95 +165,6 @@ class CapacityService:
             limit=_PRUNED_AT_ONCE,
         )
 
-    # -- requests
-
-    def _take(self, settling: Gathering[int, None], incoming: Incoming) -> None:
-        self.spawn(self._serve(settling, incoming, perf_counter()))
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(
-        self, settling: Gathering[int, None], incoming: Incoming, since: float
-    ) -> None:
-        user = self.settings.names.user_of(incoming.exchange)
-        notices: tuple[Notice, ...] = ()
-        if user is None or user not in self.settings.parties:
-            log.warning("a request of an unknown user was dropped", exchange=incoming.exchange)
-        else:
-            correlation_id = incoming.properties.correlation_id
-            try:
-                response, notices = await self._answer(user, incoming)
-            except Refusal as refusal:
-                response = ErrorResp(refusal.message)
-            except Exception as error:
-                # Our own bug must not leave the client without an answer, nor end the service.
-                log.exception("a request failed", user=user, error=repr(error))
-                response = ErrorResp("The request failed for an internal reason.")
-            await self._respond(user, response, correlation_id, since)
-        self.post.broadcast(notices)
-        with contextlib.suppress(Refusal):
-            await settling.add(incoming.tag)
-
-    async def _respond(
-        self, user: str, response: Response, correlation_id: str | None, since: float
-    ) -> None:
-        try:
-            await self._sessions.ensure_response_queue(user)
-        except Refusal as refusal:
-            log.warning("no response queue", user=user, reason=refusal.message)
-        if not await self.post.respond(user, response, correlation_id, since):
-            await self._returned(user, correlation_id or "")
-
-    async def _answer(self, user: str, incoming: Incoming) -> tuple[Response, tuple[Notice, ...]]:
-        settings = self.settings
-        rate = self._rates.get(user)
-        if rate is None:
-            period = settings.rate_period.total_seconds()
-            rate = self._rates[user] = RequestRate(settings.rate_limit, period)
-        if not rate.admits(monotonic()):
-            self.metrics.requests.labels("any", "back-off").inc()
-            seconds = settings.rate_period.total_seconds()
-            return ErrorResp(
-                f"Back off: more than {settings.rate_limit} requests in {seconds:g} seconds. "
-                f"The measurement period is {seconds:g} seconds, "
-                f"the limit {settings.rate_limit} requests."
-            ), ()
-        try:
-            request = self._read(incoming)
-        except Refusal as refusal:
-            self.metrics.requests.labels("unreadable", "error").inc()
-            return ErrorResp(refusal.message), ()
-        if isinstance(request, Login):
-            return await self._sessions.login(user, request), ()
-        try:
-            await self._sessions.require(user)
-        except Refusal as refusal:
-            return self._counter.refused(request, refusal.message), ()
-        return await self._counter.answer(user, request, incoming.properties.correlation_id or "")
-
-    def _read(self, incoming: Incoming) -> Request:
-        """CMM 5.1.3: an unknown content-type is read as version 1.0, the only one there is."""
-        properties = incoming.properties
-        body = unpack(incoming.body, properties.content_encoding, self.settings.max_bytes)
-        message = decode(body, self._limits)
-        if not isinstance(message, REQUESTS):
-            raise Refusal(
-                Rule.SCHEMA_INVALID, f"{type(message).__name__} is not a request to this service"
-            )
-        return message
-
-    async def _returned(self, user: str, correlation_id: str) -> None:
-        """CMM 3.2.2: a response that no queue took. The client can ask for the outcome again."""
-        self._sessions.response_returned(user)
-        self.metrics.returned.inc()
-        refusal = Refusal(Rule.RESPONSE_UNROUTABLE, f"a response for {user} found no queue")
-        log.warning(refusal.message, id=refusal.id, correlation=correlation_id)
-        row = refusal_row(refusal, self.clock.now(), peer=user, message_id=correlation_id)
-        await self.ledger.run(lambda unit: unit.journal.append(row))
-
     # -- administration
 
     def changed(self) -> None:
@@ -284,8 +174,7 @@ class CapacityService:
     async def configure(self, settings: CapacitySettings) -> None:
         """New reference data and users: topology and bindings follow without a restart."""
         self.settings = self.post.settings = settings
-        self._limits = _limits(settings)
-        self._rates.clear()
+        self._window.configured()
         connection = self.connection
         if connection is None:
             return
@@ -297,7 +186,7 @@ class CapacityService:
                 await topology.bind_requests(channel, settings)
         finally:
             await channel.close()
-        await self._sessions.follow_grants(connection)
+        await self.sessions.follow_grants(connection)
         self._changed.set()
 
     @property
@@ -305,7 +194,7 @@ class CapacityService:
         return self._requests is not None
 
     def logged_in(self) -> frozenset[str]:
-        return self._sessions.users
+        return self.sessions.users
 
     def shortfalls(self) -> dict[str, int]:
         """Border -> kW that are allocated beyond what is offered, over all open units."""
@@ -334,20 +223,6 @@ class CapacityService:
             "ok": connected,
             "active": True,
             "connected": connected,
-            "users_logged_in": len(self._sessions.users),
+            "users_logged_in": len(self.sessions.users),
             "at": datetime.now(UTC).isoformat(),
         }
-
-
-async def _settle(channel: Channel, tags: Sequence[int]) -> list[None]:
-    await channel.ack_all(tags)
-    return [None] * len(tags)
-
-
-def _limits(settings: CapacitySettings) -> XmlLimits:
-    return XmlLimits(
-        max_bytes=settings.max_bytes,
-        max_depth=8,
-        max_attributes=1_000_000,
-        max_attribute_length=16 * 1024,
-    )

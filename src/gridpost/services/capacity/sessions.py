@@ -8,6 +8,8 @@ also after a restart. Bindings follow the grants of a user, whatever they were w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ import structlog
 
 from gridpost.core.amqp091 import Channel, RabbitConnection
 from gridpost.core.broadcast import login_filter
+from gridpost.core.capacity_ledger import CapacityUnit
+from gridpost.core.journal import SessionEvent, SessionRow
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.capacity import topology
 from gridpost.wire.cmm import Login, LoginResp
@@ -58,12 +62,17 @@ class Sessions:
         async with self._entering.setdefault(user, asyncio.Lock()):
             return await self._login(user, request)
 
+    def certain(self, user: str) -> bool:
+        """It is logged in, no Login is under way, and its response queue is there."""
+        lock = self._entering.get(user)
+        busy = lock is not None and lock.locked()
+        return not busy and user in self._logins and self._queue_is_certain(user)
+
     async def require(self, user: str) -> None:
         """Refuses who is not logged in; a Login under way counts."""
-        lock = self._entering.setdefault(user, asyncio.Lock())
-        if not lock.locked() and user in self._logins and self._queue_is_certain(user):
+        if self.certain(user):
             return
-        async with lock:
+        async with self._entering.setdefault(user, asyncio.Lock()):
             if await self._goes_on(user):
                 return
         raise Refusal(Rule.NOT_LOGGED_IN, "Login is the first request of a session.")
@@ -130,7 +139,12 @@ class Sessions:
             service.metrics.requests.labels("Login", "refused").inc()
             return LoginResp(False, refusal.message)
         now = service.clock.now()
-        await service.ledger.run(lambda unit: unit.login(user, arguments, now))
+
+        def enter(unit: CapacityUnit) -> None:
+            unit.login(user, arguments, now)
+            unit.note(self._row(unit, now, user, SessionEvent.LOGIN, arguments, bindings))
+
+        await service.ledger.run(enter)
         await self._make_response_queue(connection, user)
         channel = await connection.channel()
         try:
@@ -191,10 +205,35 @@ class Sessions:
         for binding in wanted - (known or frozenset()):
             await channel.bind(queue, binding.exchange, "", dict(binding.arguments))
         self._bound[user] = wanted
+        if known is not None and known != wanted:
+            now, arguments = self._service.clock.now(), self._logins[user]
+            event = SessionEvent.BINDINGS
+            await self._service.ledger.run(
+                lambda unit: unit.note(self._row(unit, now, user, event, arguments, wanted))
+            )
+
+    def _row(
+        self,
+        unit: CapacityUnit,
+        now: datetime,
+        user: str,
+        event: SessionEvent,
+        arguments: str = "",
+        bindings: Iterable[topology.Binding] = (),
+    ) -> SessionRow:
+        settings, bound = self._service.settings, {binding.exchange for binding in bindings}
+        groups = [group for group in settings.groups if settings.names.allocation(group) in bound]
+        filtered = bool(login_filter(arguments, _NO_LIMIT).headers)
+        return SessionRow(now, user, event, arguments, filtered, " ".join(groups), unit.run)
 
     async def _end(self, user: str) -> None:
         now = self._service.clock.now()
-        await self._service.ledger.run(lambda unit: unit.session_ended(user, now))
+
+        def leave(unit: CapacityUnit) -> None:
+            unit.session_ended(user, now)
+            unit.note(self._row(unit, now, user, SessionEvent.ENDED))
+
+        await self._service.ledger.run(leave)
         self._logins.pop(user, None)
         self._bound.pop(user, None)
         self._queue_until.pop(user, None)

@@ -26,9 +26,10 @@ class Settling:
     def took(self, tag: int) -> None:
         self._open[tag] = None
 
-    async def ack(self, tag: int) -> None:
-        self._done.append(tag)
-        if len(self._done) > 1:
+    async def ack(self, *tags: int) -> None:
+        first = not self._done
+        self._done += tags
+        if not first:
             return  # the first one writes it for all
         await asyncio.sleep(0)
         done, self._done = set(self._done), []

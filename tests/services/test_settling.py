@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.services.bus.settling import Settling
+from gridpost.services.settling import Settling
 
 
 class Broker:
