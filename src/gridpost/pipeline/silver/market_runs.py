@@ -27,7 +27,15 @@ _POINT = re.compile(
     rb"<position>(\d+)</position>(?:<quantity>([^<]+)</quantity>)?"
     rb"(?:<price\.amount>([^<]+)</price\.amount>)?"
 )
-_POSITION = re.compile(rb"<position>(\d+)")
+_NAMES = bytes(range(ord("a"), ord("z") + 1)) + b"P>"
+_BLANKS = b" \t\r\n"
+# What is left of the tags of a point without letters: between position, quantity and price, and behind them.
+_MARKS = {
+    (True, True): ((b"</.</", b"\n"), (b"</<.", b","), (b"</<", b",")),
+    (True, False): ((b"</</", b",\n"), (b"</<", b",")),
+    (False, True): ((b"</.</", b"\n"), (b"</<.", b",,")),
+}
+_POSITION = re.compile(rb"<<(\d+)")
 _USUAL = 3000
 """Positions of a period: a month of quarters of an hour, and a day of minutes."""
 Said = tuple[list[str], list[str | None], list[str | None]]
@@ -36,31 +44,25 @@ Said = tuple[list[str], list[str | None], list[str | None]]
 
 @dataclass(slots=True)
 class Run:
-    """Points that follow each other, without blanks."""
+    """Points that follow each other."""
 
     octets: bytes
 
     def lines(self, count: int) -> bytes | None:
         """Position, quantity and price for each line; None unless these positions are all there, in order."""
-        text = self.octets
-        if count > _USUAL or _POSITION.findall(text) != _sequence(count):
+        said = tuple(self.octets.count(name) for name in (b"<quantity>", b"<price.amount>"))
+        marks = _MARKS.get((bool(said[0]), bool(said[1])))
+        if count > _USUAL or marks is None or not {*said} <= {0, count}:
             return None
-        said = tuple(text.count(name) for name in (b"<quantity>", b"<price.amount>"))
-        text = text.replace(b"<Point><position>", b"")
-        if said == (count, count):
-            text = text.replace(b"</position><quantity>", b",")
-            text = text.replace(b"</quantity><price.amount>", b",")
-            return text.replace(b"</price.amount></Point>", b"\n")
-        if said == (count, 0):
-            text = text.replace(b"</position><quantity>", b",")
-            return text.replace(b"</quantity></Point>", b",\n")
-        if said == (0, count):
-            text = text.replace(b"</position><price.amount>", b",,")
-            return text.replace(b"</price.amount></Point>", b"\n")
-        return None
+        text = self.octets.translate(None, _BLANKS + _NAMES)
+        if _POSITION.findall(text) != _sequence(count):
+            return None
+        for mark, by in marks:
+            text = text.replace(mark, by)
+        return text.replace(b"<<", b"")
 
     def said(self) -> Said:
-        found = _POINT.findall(self.octets)
+        found = _POINT.findall(self.octets.translate(None, _BLANKS))
         return (
             [position.decode() for position, _, _ in found],
             [quantity.decode() or None for _, quantity, _ in found],
@@ -80,7 +82,7 @@ def cut(content: bytes) -> tuple[bytes, list[Run]] | None:
     for found in _RUN.finditer(content):
         rest.append(content[at : found.start()])
         rest.append(b"<Point><position>%d</position></Point>" % len(runs))
-        runs.append(Run(found[0].translate(None, b" \t\r\n")))
+        runs.append(Run(found[0]))
         at = found.end()
     rest.append(content[at:])
     # Every point that is left must be a mark of ours.
