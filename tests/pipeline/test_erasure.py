@@ -143,6 +143,7 @@ def test_after_an_erasure_no_file_of_the_lake_holds_the_document(tmp_path, spark
         lake.landing, segment_rows=11, wanted=lambda n: n.component == message.sender_code
     )
     content = {"documents", "market_parsed", "market_documents", "market_points", "begun"}
+    content.add("market_series")
     content |= {"envelope_documents", "envelopes_read", "envelope_payloads", "envelope_values"}
     assert searched(lake, needles) == {
         "landing",

@@ -145,7 +145,8 @@ def test_the_newest_revision_holds_and_history_can_be_asked(spark, world):
     points = read(spark, lake.table("content", "market_points"))
     # D1 was cancelled by its revision 5; D0 holds in its revision 6.
     assert [row.revision for row in holding(documents).collect()] == [6]
-    assert holding_points(points, documents).count() == 23
+    series = read(spark, lake.table("content", "market_series"))
+    assert holding_points(points, documents, series).count() == 23
     known = {row["revision"]: row["known_at"] for row in rows}
     then = [r for r in known if known[r] <= known[1]]
     expected = {max(r for r in then if r % 2 == n) for n in (0, 1) if any(r % 2 == n for r in then)}

@@ -4,7 +4,8 @@
 ten million), `GRIDPOST_BENCH_RUNS` how often each thing is measured (the median counts).
 `GRIDPOST_BENCH_SIZES` are the sizes at which the ingest alone is compared with itself (default: that number
 and five times as many; empty: none), `GRIDPOST_BENCH_CHART` a file for their chart, `GRIDPOST_BENCH_FOLDER`
-the disk to measure on.
+the disk to measure on. `GRIDPOST_BENCH_PARTS` are the parts to measure (default: `tables,proofs,market`;
+`tables` is everything about ingest and key figures).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ GROWTH = 5
 """The goal is stated for 10 and 50 million: what holds for a size holds for a multiple of it."""
 _SIZES = os.environ.get("GRIDPOST_BENCH_SIZES", f"{EVENTS},{GROWTH * EVENTS}")
 SIZES = [int(size) for size in _SIZES.split(",") if size]
+PARTS = os.environ.get("GRIDPOST_BENCH_PARTS", "tables,proofs,market").split(",")
 CHART = os.environ.get("GRIDPOST_BENCH_CHART", "")
 FOLDER = os.environ.get("GRIDPOST_BENCH_FOLDER") or None
 OCTETS_PER_EVENT = 300
@@ -59,48 +61,51 @@ def measure() -> Measurement:
         prefix="gridpost-pipeline-bench-", dir=FOLDER, ignore_cleanup_errors=True
     ) as name:
         home = Path(name)
-        events, said = _size(home, EVENTS)
-        sized = measure_sizes(sorted({_size(home, size)[0] for size in SIZES}), home)
+        figures: dict[str, float] = {}
+        ratios: dict[str, float] = {}
         journals = _bulk.block()
-        rows, tracked = _bulk.land(journals, place(home / "segments"), events)
-        exported = _export(home, journals)
+        if "tables" in PARTS:
+            events, said = _size(home, EVENTS)
+            sized = measure_sizes(sorted({_size(home, size)[0] for size in SIZES}), home)
+            rows, tracked = _bulk.land(journals, place(home / "segments"), events)
+            exported = _export(home, journals)
         started = time.perf_counter()
         spark = start(SessionSettings("local[*]", driver_memory="4g", scratch=home / "scratch"))
-        session_seconds = time.perf_counter() - started
+        figures["session_start_s"] = time.perf_counter() - started
         spark.range(1).count()
         try:
-            ingest, lake = _ingest(spark, home, rows)
-            kpi, kpi_duck, kpi_polars = key_figures(spark, lake)
-            checked, pooled = verify(spark, home, journals)
-            parsed, parsed_python = market(spark, home)
+            if "tables" in PARTS:
+                ingest, lake = _ingest(spark, home, rows)
+                kpi, kpi_duck, kpi_polars = key_figures(spark, lake)
+                figures |= {
+                    "tracking_events": float(tracked),
+                    "rows": float(rows),
+                    "largest_size_for_this_disk": float(said),
+                    "exporter_cpu_us_per_row": exported,
+                    "ingest_rows_per_s": ingest,
+                    "kpi_s": kpi,
+                    "kpi_duckdb_s": kpi_duck,
+                    "kpi_polars_s": kpi_polars,
+                }
+                ratios["kpi_vs_duckdb"] = kpi / kpi_duck
+            if "proofs" in PARTS:
+                checked, pooled = verify(spark, home, journals)
+                figures |= {"proofs_per_s": checked, "proofs_process_pool_per_s": pooled}
+                ratios["verify_vs_process_pool"] = checked / pooled
+            if "market" in PARTS:
+                parsed, parsed_python = market(spark, home)
+                figures |= {
+                    "market_docs_per_s": parsed,
+                    "market_docs_plain_python_per_s": parsed_python,
+                }
         finally:
             spark.stop()
-    scaled, scaling = _scaling(sized)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Measurement(
-        {
-            "tracking_events": float(tracked),
-            "rows": float(rows),
-            "largest_size_for_this_disk": float(said),
-            "session_start_s": session_seconds,
-            "exporter_cpu_us_per_row": exported,
-            "ingest_rows_per_s": ingest,
-            "kpi_s": kpi,
-            "kpi_duckdb_s": kpi_duck,
-            "kpi_polars_s": kpi_polars,
-            "proofs_per_s": checked,
-            "proofs_process_pool_per_s": pooled,
-            "market_docs_per_s": parsed,
-            "market_docs_plain_python_per_s": parsed_python,
-            "python_peak_mib": peak,
-            **scaled,
-        },
-        {
-            "kpi_vs_duckdb": kpi / kpi_duck,
-            "verify_vs_process_pool": checked / pooled,
-            **scaling,
-        },
-    )
+    figures["python_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if "tables" in PARTS:
+        scaled, scaling = _scaling(sized)
+        figures |= scaled
+        ratios |= scaling
+    return Measurement(figures, ratios)
 
 
 def _size(home: Path, events: int) -> tuple[int, int]:

@@ -124,6 +124,7 @@ class Builder(Incremental):
         )
         for name, make in (
             ("market_documents", market_views.documents),
+            ("market_series", market_views.series),
             ("market_points", market_views.points),
             ("market_quarantine", market_views.quarantine),
         ):

@@ -25,10 +25,13 @@ MAX_TOTAL = 2 * 1024 * 1024
 _TEXT = re.compile(rb">[^< \t\r\n][^<]*+")
 # A reference to a declared entity: its name would be kept.
 _ENTITY = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]++|#x[0-9A-Fa-f]++);)")
-# Only tags whose first '>' closes them: a '>' in an attribute could hide names behind it.
+# Only tags whose first '>' closes them: a '>' in an attribute could hide names behind it. Groups are atomic,
+# not possessive: in the first releases of Python 3.11 a possessive match includes a repetition that began and
+# did not end, such as an attribute up to its '>'.
 _PLAIN = re.compile(
     rb"(?:<\?xml[^<>]*\?>)?"
-    rb"(?:[ \t\r\n]|<[^<>!?\"'][^<>\"']*+(?:\"[^<>\"]*+\"[^<>\"']*+|'[^<>']*+'[^<>\"']*+)*+>)*+"
+    rb"(?>(?:[ \t\r\n]|<[^<>!?\"'][^<>\"']*+"
+    rb"(?>(?:\"[^<>\"]*+\"[^<>\"']*+|'[^<>']*+'[^<>\"']*+)*)>)*)"
 )
 
 

@@ -5,49 +5,38 @@ What is contradictory is set aside with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 from lxml import etree
 
 from gridpost.core.refusal import Refusal
-from gridpost.pipeline.silver.market_values import (
-    FACTORS,
-    PRICE_FACTORS,
-    QUARTER_US,
-    SCALE,
-    Contradiction,
-    Steps,
-    day_of,
-    numbers,
-    resolution_of,
-    time_of,
-    times,
+from gridpost.pipeline.silver.market_points import (
+    CURVES,
+    OVERLAPPING,
+    POINT,
+    SEQUENTIAL,
+    TIME,
+    Points,
+    Series,
 )
+from gridpost.pipeline.silver.market_runs import Run, Said, cut
+from gridpost.pipeline.silver.market_values import Contradiction, Steps, resolution_of, time_of
 from gridpost.wire.xml import parse_here
 from gridpost.wire.xml_shape import in_own_thread
 
-DECIMAL = pa.decimal128(38, SCALE)
-TIME = pa.timestamp("us", tz="UTC")
 DEFAULT_ZONE = "Europe/Brussels"
-SEQUENTIAL, POINTS, BLOCKS = "A01", "A02", "A03"
-OVERLAPPING, BREAKPOINTS = "A04", "A05"
-CURVES = (SEQUENTIAL, POINTS, BLOCKS, OVERLAPPING, BREAKPOINTS)
-# 62325-451: documents that end what an earlier one said.
+# 62325-451: a document or a series of this status ends what an earlier one said.
 ENDED = frozenset({"A09", "A13"})  # cancelled, withdrawn
-_INTERVALS = (
-    "period.timeInterval",
-    "schedule_Time_Period.timeInterval",
-    "schedule_Period.timeInterval",
-    "time_Period.timeInterval",
-)
-_USUAL = 3000
-"""Positions of a period: a month of quarters of an hour, and a day of minutes."""
+# 62325-451: `cancelledTS` ends the series and what earlier documents said of it. It is an indicator, but
+# some write the status.
+CANCELLED = {"A01": True, "A02": False, **dict.fromkeys(ENDED, True)}
+_BATCH_POINTS = 500_000
+"""More points than these go out as a batch of their own: documents may be large."""
 DOCUMENTS = pa.schema(
     [
         ("message_id", pa.string()),
@@ -69,25 +58,16 @@ DOCUMENTS = pa.schema(
         ("ended", pa.bool_()),
     ]
 )
-POINT = pa.struct(
+SERIES = pa.struct(
     [
         ("series_mrid", pa.string()),
         ("business_type", pa.string()),
         ("in_domain", pa.string()),
         ("out_domain", pa.string()),
         ("curve_type", pa.string()),
-        ("resolution", pa.string()),
-        ("unit", pa.string()),
-        ("currency", pa.string()),
-        ("position", pa.int64()),
-        ("start", TIME),
-        ("end", TIME),
-        ("delivery_day", pa.date32()),
-        ("quantity", DECIMAL),
-        ("quantity_normalised", DECIMAL),
-        ("price", DECIMAL),
-        ("price_normalised", DECIMAL),
-        ("carried", pa.bool_()),
+        ("status", pa.string()),
+        ("ended", pa.bool_()),
+        ("points", pa.int64()),
     ]
 )
 # Where a document comes from: it goes through as it came.
@@ -100,8 +80,15 @@ ORIGIN = pa.schema(
         ("segment", pa.string()),
     ]
 )
-PARSED = pa.schema([*ORIGIN, *DOCUMENTS, pa.field("values", pa.list_(POINT))])
-FORM = 3
+PARSED = pa.schema(
+    [
+        *ORIGIN,
+        *DOCUMENTS,
+        pa.field("values", pa.list_(POINT)),
+        pa.field("listed", pa.list_(SERIES)),
+    ]
+)
+FORM = 4
 """Of these columns and rules: after a change of it every day is parsed anew."""
 # The same for Spark.
 SPARK_PARSED = (
@@ -114,7 +101,9 @@ SPARK_PARSED = (
     "resolution string, unit string, currency string, position bigint, start timestamp, "
     "end timestamp, delivery_day date, quantity decimal(38,8), "
     "quantity_normalised decimal(38,8), price decimal(38,8), price_normalised decimal(38,8), "
-    "carried boolean>>"
+    "carried boolean>>, listed array<struct<series_mrid string, business_type string, "
+    "in_domain string, out_domain string, curve_type string, status string, ended boolean, "
+    "points bigint>>"
 )
 
 
@@ -125,98 +114,162 @@ def parse_documents(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield in_own_thread(partial(_parse_batch, batch, zone))
+            at = 0
+            while at < batch.num_rows:
+                done = in_own_thread(partial(_parse_batch, batch.slice(at), zone))
+                yield done
+                at += done.num_rows
 
     return run
 
 
 def _parse_batch(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
-    points = _Points()
-    rows, offsets = [], [0]
-    for row in batch.select(["message_id", "known_at", "content"]).to_pylist():
-        rows.append(_parse(row["content"], row["message_id"], row["known_at"], zone, points))
-        offsets.append(len(points))
-    values = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), points.to_arrow())
-    documents = pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS)
-    origin = batch.select(ORIGIN.names).cast(ORIGIN)
-    return pa.RecordBatch.from_arrays([*origin.columns, *documents.columns, values], schema=PARSED)
+    """As many documents as one batch should hold."""
+    batch_of = _Batch(zone)
+    given = (batch[name].to_pylist() for name in ("content", "message_id", "known_at"))
+    for row in zip(*given, strict=True):
+        batch_of.read(*row)
+        if len(batch_of.points) > _BATCH_POINTS:
+            break
+    origin = batch.select(ORIGIN.names).slice(0, len(batch_of.rows)).cast(ORIGIN)
+    return pa.RecordBatch.from_arrays([*origin.columns, *batch_of.columns()], schema=PARSED)
 
 
 def parse_document(
     content: bytes, message_id: str, known_at: datetime, zone: str = DEFAULT_ZONE
 ) -> dict[str, Any]:
     """One row; a document that is not one, or not a sound one, has a problem instead of points."""
-    points = _Points()
-    row = in_own_thread(lambda: _parse(content, message_id, known_at, zone, points))
-    return {**row, "values": points.to_arrow().to_pylist()}
+    batch = _Batch(zone)
+    in_own_thread(lambda: batch.read(content, message_id, known_at))
+    fields = [field for field in PARSED if field.name not in ORIGIN.names]
+    return dict(pa.table(batch.columns(), schema=pa.schema(fields)).to_pylist()[0])
 
 
-def _parse(
-    content: bytes, message_id: str, known_at: datetime, zone: str, points: _Points
-) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(DOCUMENTS.names)
-    row.update(message_id=message_id, known_at=known_at, series=0, points=0, ended=False)
-    try:
-        root = parse_here(content)
-    except Refusal as refusal:
-        return {**row, "problem": f"not XML: {refusal.message}"}
-    name = etree.QName(root).localname
-    if not name.endswith("_MarketDocument"):
-        return {**row, "document": name, "problem": "not a market document"}
-    before = len(points)
-    try:
-        row.update(_head(root, name))
-        series = _children(root, "TimeSeries")
-        for one in series:
-            _series(one, zone, points)
-        row.update(series=len(series), points=len(points) - before)
-    except (Contradiction, Refusal, ValueError, OverflowError) as error:
-        points.cut(before)
-        return {**row, "document": name, "problem": str(error) or type(error).__name__}
-    return row
+class _Unclear(Exception):
+    """Points were taken out of a document where they cannot be put back."""
 
 
-class _Points:
-    """Points of many documents by column: building an object for each would cost more than XML."""
+class _Batch:
+    """Documents that become columns together."""
 
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {field.name: [] for field in POINT}
+    def __init__(self, zone: str) -> None:
+        self.zone = zone
+        self.rows: list[dict[str, Any]] = []
+        self.points = Points()
+        self._series: list[dict[str, Any]] = []
+        self._offsets = [(0, 0)]
 
-    def __len__(self) -> int:
-        return len(self.columns["position"])
+    def columns(self) -> list[pa.Array]:
+        """Those of `DOCUMENTS`, and the two lists."""
+        series, points = (
+            pa.array(offset, pa.int32()) for offset in zip(*self._offsets, strict=True)
+        )
+        return [
+            *pa.RecordBatch.from_pylist(self.rows, schema=DOCUMENTS).columns,
+            pa.ListArray.from_arrays(points, self.points.to_arrow()),
+            pa.ListArray.from_arrays(series, pa.array(self._series, SERIES)),
+        ]
 
-    def cut(self, length: int) -> None:
-        for column in self.columns.values():
-            del column[length:]
+    def read(self, content: bytes, message_id: str, known_at: datetime) -> None:
+        row: dict[str, Any] = dict.fromkeys(DOCUMENTS.names)
+        row.update(message_id=message_id, known_at=known_at, series=0, points=0, ended=False)
+        row.update(self._read(content))
+        self.rows.append(row)
+        self._offsets.append((len(self._series), len(self.points)))
 
-    def to_arrow(self) -> pa.StructArray:
-        arrays: dict[str, pa.Array] = {}
-        for field in POINT:
-            values = self.columns[field.name]
-            plain = field.name.removesuffix("_normalised")
-            if field.type != DECIMAL:
-                arrays[field.name] = pa.array(values, field.type)
-            elif plain in arrays and values == self.columns[plain]:
-                # Most are in the unit that they are normalised to.
-                arrays[field.name] = arrays[plain]
-            else:
-                arrays[field.name] = pa.array(values, pa.string()).cast(DECIMAL)
-        return pa.StructArray.from_arrays(list(arrays.values()), fields=list(POINT))
+    def _read(self, content: bytes) -> dict[str, Any]:
+        taken = cut(content)
+        if taken is not None:
+            try:
+                return self._document(parse_here(taken[0]), taken[1])
+            except (Refusal, _Unclear):
+                # What is wrong with it, or what it means, shows in all of it.
+                self._forget()
+        try:
+            return self._document(parse_here(content))
+        except Refusal as refusal:
+            return {"problem": f"not XML: {refusal.message}"}
+
+    def _forget(self) -> None:
+        """What the document at hand has left so far."""
+        series, points = self._offsets[-1]
+        del self._series[series:]
+        self.points.cut(points)
+
+    def _document(self, root: Any, runs: list[Run] | None = None) -> dict[str, Any]:
+        name = etree.QName(root).localname
+        if not name.endswith("_MarketDocument"):
+            return {"document": name, "problem": "not a market document"}
+        found: dict[str, Any] = {"document": name}
+        left = None if runs is None else dict(enumerate(runs))
+        try:
+            found.update(_head(root))
+            for element in root:
+                if _is_series(_local(element.tag)):
+                    self._add_series(element, left)
+        except (Contradiction, Refusal, ValueError, OverflowError) as error:
+            self._forget()
+            return {**found, "problem": str(error) or type(error).__name__}
+        if left:
+            raise _Unclear
+        series, points = self._offsets[-1]
+        found.update(series=len(self._series) - series, points=len(self.points) - points)
+        return found
+
+    def _add_series(self, element: Any, runs: dict[int, Run] | None) -> None:
+        head = _named(element)
+        curve = _text(head, "curveType") or SEQUENTIAL
+        if curve not in CURVES:
+            raise Contradiction(f"curve type {curve} is not known")
+        series = Series(
+            _text(head, "mRID"),
+            _text(head, "businessType"),
+            _text(head, "in_Domain.mRID"),
+            _text(head, "out_Domain.mRID"),
+            curve,
+            _text(head, "quantity_Measure_Unit.name", "measurement_Unit.name", "measure_Unit.name")
+            or "",
+            _text(head, "currency_Unit.name"),
+            _text(head, "price_Measure_Unit.name") or "MWH",
+        )
+        before = len(self.points)
+        periods = []
+        for child in element:
+            if _local(child.tag) in ("Period", "Series_Period"):
+                period = _period(child)
+                self.points.add(series, period, _said(child, runs), self.zone)
+                periods.append((period.start, period.end))
+        if curve != OVERLAPPING:
+            _apart(periods)
+        status = _status(head, "status")
+        cancelled = _text(head, "cancelledTS")
+        if cancelled is not None and cancelled not in CANCELLED:
+            raise Contradiction(f"cancelledTS {cancelled} is not known")
+        self._series.append(
+            {
+                "series_mrid": series.mrid,
+                "business_type": series.business_type,
+                "in_domain": series.in_domain,
+                "out_domain": series.out_domain,
+                "curve_type": curve,
+                "status": status,
+                "ended": status in ENDED or CANCELLED.get(cancelled or "", False),
+                "points": len(self.points) - before,
+            }
+        )
 
 
-def _head(root: Any, name: str) -> dict[str, Any]:
+def _head(root: Any) -> dict[str, Any]:
     head = _named(root)
-    intervals = (_named(head[name]) for name in _INTERVALS if name in head)
+    intervals = (_named(head[name]) for name in head if name.endswith(".timeInterval"))
     interval: dict[str, Any] = next(intervals, {})
-    marked = head.get("docStatus")
-    status = None if marked is None else _text(_named(marked), "value") or _text(head, "docStatus")
+    status = _status(head, "docStatus")
     revision = _text(head, "revisionNumber") or "1"
     if not revision.isdigit():
         raise Contradiction(f"revisionNumber {revision} is not a number")
     return {
         "document_mrid": _text(head, "mRID"),
         "revision": int(revision),
-        "document": name,
         "type": _text(head, "type"),
         "process_type": _text(head, "process.processType"),
         "status": status,
@@ -229,34 +282,14 @@ def _head(root: Any, name: str) -> dict[str, Any]:
     }
 
 
-def _series(series: Any, zone: str, points: _Points) -> None:
-    head = _named(series)
-    curve = _text(head, "curveType") or SEQUENTIAL
-    if curve not in CURVES:
-        raise Contradiction(f"curve type {curve} is not known")
-    unit = (
-        _text(head, "quantity_Measure_Unit.name", "measurement_Unit.name", "measure_Unit.name")
-        or ""
-    )
-    price_unit = _text(head, "price_Measure_Unit.name") or "MWH"
-    before = len(points)
-    periods = [
-        _period(element, curve, (unit, price_unit), zone, points)
-        for element in _children(series, "Period", "Series_Period")
-    ]
-    if curve != OVERLAPPING:
-        _apart(periods)
-    count = len(points) - before
-    for name, value in (
-        ("series_mrid", _text(head, "mRID")),
-        ("business_type", _text(head, "businessType")),
-        ("in_domain", _text(head, "in_Domain.mRID")),
-        ("out_domain", _text(head, "out_Domain.mRID")),
-        ("curve_type", curve),
-        ("unit", unit),
-        ("currency", _text(head, "currency_Unit.name")),
-    ):
-        points.columns[name] += [value] * count
+def _is_series(name: str) -> bool:
+    """`TimeSeries`, `Bid_TimeSeries` and others; what an acknowledgement rejects is another's series."""
+    return name == "TimeSeries" or (name.endswith("_TimeSeries") and name != "Rejected_TimeSeries")
+
+
+def _status(head: dict[str, Any], name: str) -> str | None:
+    marked = head.get(name)
+    return None if marked is None else _text(_named(marked), "value") or _text(head, name)
 
 
 def _apart(periods: list[tuple[datetime, datetime]]) -> None:
@@ -266,104 +299,47 @@ def _apart(periods: list[tuple[datetime, datetime]]) -> None:
             raise Contradiction(f"two periods of one series overlap at {start.isoformat()}")
 
 
-def _period(
-    element: Any, curve: str, units: tuple[str, str], zone: str, points: _Points
-) -> tuple[datetime, datetime]:
-    """From when to when it is."""
-    interval = _child(element, "timeInterval")
-    if interval is None:
+def _period(element: Any) -> Steps:
+    head = _named(element)
+    if "timeInterval" not in head:
         raise Contradiction("a period without its interval")
-    ends = _named(interval)
+    ends = _named(head["timeInterval"])
     start, end = time_of(_text(ends, "start")), time_of(_text(ends, "end"))
     if start is None or end is None or end <= start:
         raise Contradiction("a period that ends before it starts")
-    found = _child(element, "resolution")
-    resolution = "" if found is None else (found.text or "").strip()
-    period = Steps(start, end, resolution, *resolution_of(resolution))
-    count = period.count(ZoneInfo(zone))
-    texts, said_quantities, said_prices = _read_points(element)
-    if len(texts) == count <= _USUAL and texts == _sequence(count):
-        # Every position once and in order, as most documents have it.
-        positions, carried = list(range(1, count + 1)), [False] * count
-        quantities, prices = numbers(said_quantities), numbers(said_prices)
-    else:
-        positions, carried, quantities, prices = _held(
-            zip(texts, said_quantities, said_prices, strict=True), curve, count
-        )
-    begins, until = period.extents(positions, ZoneInfo(zone))
-    columns = points.columns
-    columns["resolution"] += [resolution] * len(positions)
-    columns["position"] += positions
-    columns["start"] += begins
-    columns["end"] += until
-    columns["delivery_day"] += _days(begins, zone)
-    columns["quantity"] += quantities
-    columns["quantity_normalised"] += times(quantities, FACTORS.get(units[0]))
-    columns["price"] += prices
-    columns["price_normalised"] += times(prices, PRICE_FACTORS.get(units[1]))
-    columns["carried"] += carried
-    return start, end
+    resolution = _text(head, "resolution") or ""
+    return Steps(start, end, resolution, *resolution_of(resolution))
 
 
-Said = tuple[str, str | None, str | None]
-Held = tuple[list[int], list[bool], list[str | None], list[str | None]]
+def _said(period: Any, runs: dict[int, Run] | None) -> Run | Said:
+    if runs is None:
+        return _read_points(period)
+    marks = [child for child in period if _local(child.tag) == "Point"]
+    if not marks:
+        return [], [], []
+    # Those of another namespace than their period's are no points of it.
+    if len(marks) > 1 or _namespace(marks[0]) != _namespace(period):
+        raise _Unclear
+    return runs.pop(int(marks[0][0].text))
 
 
-def _held(read: Iterable[Said], curve: str, count: int) -> Held:
-    """What holds at which position, by the rules of its curve."""
-    said: dict[int, tuple[str | None, str | None]] = {}
-    for text, quantity, price in read:
-        position = int(text) if text.isdigit() else 0
-        if not 1 <= position <= count:
-            raise Contradiction(f"position {text} of {count}")
-        if position in said:
-            raise Contradiction(f"position {position} twice")
-        said[position] = quantity, price
-    if curve == SEQUENTIAL and len(said) != count:
-        missing = next(p for p in range(1, count + 1) if p not in said)
-        raise Contradiction(f"position {missing} is missing, which curve type A01 does not allow")
-    if curve == BLOCKS and 1 not in said:
-        raise Contradiction("position 1 is missing: nothing to carry forward")
-    positions = list(range(1, count + 1)) if curve == BLOCKS else sorted(said)
-    # A03: a value holds until the next one.
-    last: tuple[str | None, str | None] = (None, None)
-    held = [last := said.get(position, last) for position in positions]
-    return (
-        positions,
-        [position not in said for position in positions],
-        numbers([q for q, _ in held]),
-        numbers([p for _, p in held]),
-    )
+def _namespace(element: Any) -> str:
+    return str(element.tag.rpartition("}")[0][1:])
 
 
-@lru_cache(maxsize=32)
-def _sequence(count: int) -> list[str]:
-    return [str(number) for number in range(1, count + 1)]
-
-
-def _days(begins: list[int], zone: str) -> list[int]:
-    """Times are in order: when the first and the last are of one day, all are."""
-    if begins:
-        first, last = (day_of(at // QUARTER_US, zone) for at in (begins[0], begins[-1]))
-        if first == last:
-            return [first] * len(begins)
-    return [day_of(at // QUARTER_US, zone) for at in begins]
-
-
-def _read_points(period: Any) -> tuple[list[str], list[str | None], list[str | None]]:
+def _read_points(period: Any) -> Said:
     """Position, quantity and price of each point, by columns."""
-    namespace = period.tag.rpartition("}")[0][1:]
-    count, *columns = (find(period) for find in _finders(namespace))
+    count, *columns = (find(period) for find in _finders(_namespace(period)))
     whole = int(count)
     if len(columns[0]) == whole and all(len(c) in (0, whole) for c in columns[1:]):
         # Each point has one of each, or none has: the usual case, read by columns.
         position, quantity, price = (list(map(str.strip, column)) for column in columns)
-        return position, _said(quantity, whole), _said(price, whole)
+        return position, _or_none(quantity, whole), _or_none(price, whole)
     read = [_point(point) for point in _children(period, "Point")]
     return [p for p, _, _ in read], [q for _, q, _ in read], [p for _, _, p in read]
 
 
-def _said(texts: list[str], whole: int) -> list[str | None]:
+def _or_none(texts: list[str], whole: int) -> list[str | None]:
     if not texts:
         return [None] * whole
     return [text or None for text in texts] if "" in texts else list(texts)
@@ -406,10 +382,6 @@ def _local(tag: Any) -> str:
 
 def _children(element: Any, *names: str) -> list[Any]:
     return [e for e in element if _local(e.tag) in names]
-
-
-def _child(element: Any, *names: str) -> Any:
-    return next((e for e in element if _local(e.tag) in names), None)
 
 
 def _named(element: Any) -> dict[str, Any]:

@@ -7,15 +7,21 @@ hours need no rule of their own that way.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
+
+import numpy as np
 
 from gridpost.core.instant import Instant
 
 SCALE = 8
+Moments = np.ndarray[Any, np.dtype[np.int64]]
+"""Microseconds since 1970."""
 # To megawatts and megawatt-hours.
 FACTORS = {
     "MAW": Decimal(1),
@@ -34,7 +40,9 @@ PRICE_FACTORS = {
 }
 # What the tables hold without a look: most numbers of most documents.
 _PLAIN_NUMBER = re.compile(r"[+-]?\d{1,29}(?:\.\d{1,8})?")
-_PLAIN_NUMBERS = re.compile(rf"{_PLAIN_NUMBER.pattern}(?: {_PLAIN_NUMBER.pattern})*+")
+# Atomic, and not possessive: in the first releases of Python 3.11 a match of that includes a repetition that
+# began and did not end.
+_PLAIN_NUMBERS = re.compile(rf"(?>{_PLAIN_NUMBER.pattern}(?: {_PLAIN_NUMBER.pattern})*)")
 _RESOLUTION = re.compile(
     r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?"
 )
@@ -68,20 +76,15 @@ class Steps:
         moved = local.replace(year=local.year + month // 12, month=month % 12 + 1)
         return moved.astimezone(self.start.tzinfo)
 
-    def extents(self, positions: list[int], zone: ZoneInfo) -> tuple[list[int], list[int]]:
+    def extents(self, positions: Sequence[int], zone: ZoneInfo) -> tuple[Moments, Moments]:
         """Where positions start and end, in microseconds."""
         if self.step is not None:
             first, step = _us(self.start), self.step // timedelta(microseconds=1)
-            if positions and positions[-1] - positions[0] + 1 == len(positions):
-                # In order and without a hole.
-                at = first + (positions[0] - 1) * step
-                end = at + len(positions) * step
-                return list(range(at, end, step)), list(range(at + step, end + step, step))
-            begins = [first + (position - 1) * step for position in positions]
-            return begins, [at + step for at in begins]
+            starts = first + (np.asarray(positions, np.int64) - 1) * step
+            return starts, starts + step
         return (
-            [_us(self.at(position, zone)) for position in positions],
-            [_us(self.at(position + 1, zone)) for position in positions],
+            np.array([_us(self.at(position, zone)) for position in positions], np.int64),
+            np.array([_us(self.at(position + 1, zone)) for position in positions], np.int64),
         )
 
     def count(self, zone: ZoneInfo) -> int:
