@@ -174,7 +174,7 @@ class Table:
         if not files:
             return None
         newest = max(files, key=lambda file: file.modified())
-        schema = parquet.read_schema(newest.path, **arguments(newest))
+        schema = columns_beside(newest, files)
         paths = [file.path for file in files]
         found = dataset.dataset(paths, schema=schema, format="parquet", **arguments(newest))
         return found.to_table(columns=None if columns is None else list(columns), filter=where)
@@ -308,6 +308,14 @@ class Lake:
         """One writer at a time; readers need no lock."""
         with (self.root / "lock").locked(f"the lake {self.root}"):
             yield
+
+
+def columns_beside(newest: Place, files: Iterable[Place]) -> pa.Schema:
+    """All columns of one write: a file may lack those that its rows do not use."""
+    folder = newest.parent.path
+    written = [file for file in files if file.parent.path == folder]
+    found = (parquet.read_schema(file.path, **arguments(file)) for file in written)
+    return max(found, key=lambda schema: len(schema.names))
 
 
 Progress = Callable[[str], None]
