@@ -138,7 +138,11 @@ class Transcription:
 
     def told(self, piece: Piece, segment: str) -> pa.Table:
         """The columns of bronze, and why a row does not belong there."""
-        constants = {"segment": segment, "stream": self.stream, "batch": self.batch}
+        constants: dict[str, str | int] = {
+            "segment": segment,
+            "stream": self.stream,
+            "batch": self.batch,
+        }
         rows, columns = piece.rows, columns_of(piece.kind)
         named = hidden(rows, self.key)
         for name, value in constants.items():
