@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -84,6 +85,50 @@ def test_a_write_that_did_not_see_the_newest_state_is_refused(where):
         table.publish(seen)
     assert refused.value.rule is Rule.STORE_IN_USE
     assert table.read()["a"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("format", [PARQUET, DELTA])
+def test_what_is_removed_while_it_is_read_is_read_from_its_new_place(tmp_path, format):
+    """As erasure does it: no row is missing because its folder was just being removed."""
+    table = Lake.open(tmp_path / "lake", create=True, format=format).table("silver", "things")
+    rows = pa.table({"number": range(1000)})
+    halves = [rows.slice(0, 500), rows.slice(500)]
+    table.append([part for half in halves for part in table.stage_arrow(half)])
+    stop, seen, faults = threading.Event(), [], []
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                found = table.read()
+                seen.append(0 if found is None else len(set(found["number"].to_pylist())))
+                assert found is not None
+                assert found.num_rows == seen[-1]
+                assert table.octets() > 0
+            except Exception as error:
+                faults.append(error)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(25):
+            table.overwrite([part for half in halves for part in table.stage_arrow(half)])
+            assert table.vacuum(0) == 2
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert faults == []
+    assert set(seen) == {1000}
+
+
+def test_a_part_that_is_gone_is_not_an_empty_one(lake):
+    table = lake.table("silver", "things")
+    (part,) = table.stage_arrow(pa.table({"number": [1]}))
+    table.append([part])
+    (table.folder / part.path).rmtree()
+    with pytest.raises(FileNotFoundError):
+        table.read()
 
 
 def test_the_format_of_a_lake_is_decided_once(lake):

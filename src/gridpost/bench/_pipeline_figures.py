@@ -10,7 +10,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import bronze
 from gridpost.pipeline.files import Place
 from gridpost.pipeline.gold import delivery as figures
-from gridpost.pipeline.lake import Lake
+from gridpost.pipeline.lake import Lake, columns_beside
 from gridpost.pipeline.schemas import BRONZE
 from gridpost.pipeline.silver import facts
 from gridpost.pipeline.silver.messages import messages
@@ -48,7 +48,7 @@ CREATE TEMP MACRO upper_end(b) AS CASE WHEN b < 8 THEN b
   ELSE ((8 + (b + 1) % 8) << ((b + 1) // 8 - 1)) - 1 END;
 """
 _DUCK = """
-WITH journal AS (SELECT * FROM read_parquet('{bronze}/*.parquet')),
+WITH journal AS (SELECT * FROM read_parquet('{bronze}/*.parquet', union_by_name = true)),
 sent AS (SELECT message.*, time AS taken_at FROM journal WHERE kind = 'message'
   AND message.side = 'sent' AND message.internal_type = 'STANDARD_MESSAGE'),
 came AS (SELECT message.* FROM journal WHERE kind = 'message'
@@ -164,7 +164,11 @@ def by_polars(folder: Place) -> list[Line]:
     import polars
     from polars import col
 
-    journal = polars.scan_parquet(f"{folder}/*.parquet")
+    files = folder.glob("*.parquet")
+    columns = polars.Schema(columns_beside(files[0], files))
+    journal = polars.scan_parquet(
+        f"{folder}/*.parquet", schema=columns, missing_columns="insert", extra_columns="ignore"
+    )
     of, told = col("message").struct.field, col("tracking").struct.field
     names = ("message_type", "route", "sender_code", "receiver_code", "size", "generated")
     views = journal.filter(col("kind") == "message").select(

@@ -15,12 +15,10 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from pyarrow import parquet
-
 from gridpost import __version__
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.pipeline.files import Place, arguments
-from gridpost.pipeline.lake import Part, Pointer, Table
+from gridpost.pipeline.files import Place
+from gridpost.pipeline.lake import Part, Pointer, Table, columns_beside
 
 LOG = "_delta_log"
 READER, WRITER = 1, 2
@@ -113,17 +111,17 @@ class DeltaTable(Table):
 
     def _schema(self, parts: Iterable[Part]) -> str:
         """Of the newest rows: columns are added only, so it has all of them."""
-        newest = [file for part in parts for file in self._files(part)][-1:]
-        for file in newest:
-            arrow = parquet.read_schema((self.folder / file).path, **arguments(self.folder))
-            own: bytes | None = (arrow.metadata or {}).get(_SPARK_SCHEMA)
-            if own is not None:
-                return own.decode()
-            from pyspark.sql.pandas.types import from_arrow_schema
+        files = self.files(parts)
+        if not files:
+            return ""
+        arrow = columns_beside(files[-1], files)
+        own: bytes | None = (arrow.metadata or {}).get(_SPARK_SCHEMA)
+        if own is not None:
+            return own.decode()
+        from pyspark.sql.pandas.types import from_arrow_schema
 
-            text: str = from_arrow_schema(arrow).json()
-            return text
-        return ""
+        text: str = from_arrow_schema(arrow).json()
+        return text
 
 
 def _meta(table_id: str, schema: str, now: int) -> dict[str, Any]:

@@ -252,6 +252,16 @@ class Place:
         with suppress(FileNotFoundError):
             self.system.delete_dir(self.path)
 
+    def vanish(self) -> None:
+        """As `rmtree`; on local disks whoever looks sees all of the folder or none of it."""
+        if self.local and not self.name.startswith("."):
+            gone = self.with_name(f".{self.name}")
+            with suppress(FileNotFoundError):
+                self.rename(gone)
+            gone.rmtree()
+        else:
+            self.rmtree()
+
     # ------------------------------------------------------------ one at a time
 
     @contextmanager

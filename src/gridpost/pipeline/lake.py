@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from gridpost.pipeline.files import Place, arguments, place, sync
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Found = TypeVar("Found")
 FORM = 1
 LAKE_FILE = "lake.json"
 PARQUET, DELTA = "parquet", "delta"
@@ -170,11 +171,28 @@ class Table:
         parts: Iterable[Part] | None = None,
     ) -> pa.Table | None:
         """Every live row, or those of some parts; None: there is none yet."""
-        files = self.files(self.pointer().parts if parts is None else parts)
+        if parts is not None:
+            return self._read(columns, where, parts)
+        return self._steadily(lambda live: self._read(columns, where, live))
+
+    def _steadily(self, look: Callable[[Sequence[Part]], Found]) -> Found:
+        """Erasure removes folders at once: whoever was reading them looks at what is there now."""
+        while True:
+            pointer = self.pointer()
+            try:
+                return look(pointer.parts)
+            except FileNotFoundError:
+                if self.pointer().version == pointer.version:
+                    raise
+
+    def _read(
+        self, columns: Sequence[str] | None, where: Any, parts: Iterable[Part]
+    ) -> pa.Table | None:
+        files = self.files(parts)
         if not files:
             return None
         newest = max(files, key=lambda file: file.modified())
-        schema = parquet.read_schema(newest.path, **arguments(newest))
+        schema = columns_beside(newest, files)
         paths = [file.path for file in files]
         found = dataset.dataset(paths, schema=schema, format="parquet", **arguments(newest))
         return found.to_table(columns=None if columns is None else list(columns), filter=where)
@@ -196,19 +214,24 @@ class Table:
                 ]
         old = [f for f in doomed if grace <= 0 or f.modified() < time.time() - grace]
         for folder in old:
-            folder.rmtree()
+            folder.vanish()
         return len(old)
 
     def files(self, parts: Iterable[Part]) -> list[Place]:
-        return [
-            file
-            for part in parts
-            if part.path
-            for file in (self.folder / part.path).glob("*.parquet")
-        ]
+        """Raises FileNotFoundError: a part that is gone is not the same as an empty one."""
+        found = []
+        for part in parts:
+            if part.path:
+                folder = self.folder / part.path
+                files = folder.glob("*.parquet")
+                # Looked at last: a folder vanishes before the files in it do.
+                if not (folder.is_dir() if folder.local else files):
+                    raise FileNotFoundError(str(folder))
+                found += files
+        return found
 
     def octets(self) -> int:
-        return sum(file.size() for file in self.files(self.pointer().parts))
+        return self._steadily(lambda live: sum(file.size() for file in self.files(live)))
 
 
 class Lake:
@@ -308,6 +331,14 @@ class Lake:
         """One writer at a time; readers need no lock."""
         with (self.root / "lock").locked(f"the lake {self.root}"):
             yield
+
+
+def columns_beside(newest: Place, files: Iterable[Place]) -> pa.Schema:
+    """All columns of one write: a file may lack those that its rows do not use."""
+    folder = newest.parent.path
+    written = [file for file in files if file.parent.path == folder]
+    found = (parquet.read_schema(file.path, **arguments(file)) for file in written)
+    return max(found, key=lambda schema: len(schema.names))
 
 
 Progress = Callable[[str], None]

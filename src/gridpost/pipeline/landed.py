@@ -1,7 +1,7 @@
 """From segments to files of bronze, column by column: rows judged, people hidden, lineage added.
 
-A journal row has 150 columns of which most are null. Written one value after the other, as Spark
-does, that is most of the work of an ingest; a column of nulls costs Arrow next to nothing.
+Rows of a kind that is frequent get files of their own, with the columns of that kind alone: writing
+the nulls of all the others was most of the work of an ingest, and reading them of every build.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,9 +26,15 @@ from gridpost.core.segment import SegmentName
 from gridpost.pipeline.files import Place, arguments
 from gridpost.pipeline.pseudonyms import hidden
 from gridpost.pipeline.ranges import Range
-from gridpost.pipeline.schemas import QUARANTINE, arrow_schema
+from gridpost.pipeline.segment_pieces import (
+    COLUMNS,
+    MIXED,
+    Piece,
+    columns_of,
+    conformed,
+    read,
+)
 
-COLUMNS = arrow_schema(QUARANTINE)
 # Without these a row says nothing that silver could use.
 NEEDED = {
     "message": ("message_id", "side", "generated"),
@@ -117,138 +122,135 @@ class Transcription:
         return run
 
     def write(self, number: int, segments: Sequence[Place]) -> list[Landed]:
-        """A task that is tried again replaces what it wrote before: the name is that of the group."""
-        target = self.folder / f"part-{number:05d}.parquet"
-        unfinished = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+        """A task that is tried again replaces what it wrote before: names are those of the group."""
+        files = _Files(self.folder, number)
         try:
-            found = self._write(unfinished, segments)
-        except BaseException:
-            unfinished.unlink()
-            raise
-        unfinished.rename(target)
-        return found
-
-    def _write(self, target: Place, segments: Sequence[Place]) -> list[Landed]:
-        found = []
-        waiting: list[pa.Table] = []
-        with parquet.ParquetWriter(
-            target.path, COLUMNS, compression="zstd", compression_level=1, **arguments(target)
-        ) as out:
+            found = []
             for segment in segments:
-                pieces = [self.told(rows, segment.name) for rows in read(segment)]
+                pieces = []
+                for piece in read(segment):
+                    pieces.append(Piece(piece.kind, self.told(piece, segment.name)))
+                    files.take(pieces[-1])
                 found.append(self._found(pieces, segment.name))
-                for rows in pieces:
-                    waiting.append(rows)
-                    if sum(piece.num_rows for piece in waiting) >= _ROW_GROUP:
-                        out.write_table(pa.concat_tables(waiting))
-                        waiting.clear()
-            if waiting:
-                out.write_table(pa.concat_tables(waiting))
+            files.finish()
+        except BaseException:
+            files.discard()
+            raise
         return found
 
-    def told(self, rows: pa.Table, segment: str) -> pa.Table:
+    def told(self, piece: Piece, segment: str) -> pa.Table:
         """The columns of bronze, and why a row does not belong there."""
-        constants = {"segment": segment, "stream": self.stream, "batch": self.batch}
+        constants: dict[str, str | int] = {
+            "segment": segment,
+            "stream": self.stream,
+            "batch": self.batch,
+        }
+        rows, columns = piece.rows, columns_of(piece.kind)
         named = hidden(rows, self.key)
         for name, value in constants.items():
-            type_ = COLUMNS.field(name).type
-            named = named.append_column(name, pa.repeat(pa.scalar(value, type_), rows.num_rows))
+            named = named.append_column(
+                name, _repeated(value, columns.field(name).type, rows.num_rows)
+            )
         return named.append_column("reason", reasons(rows, self.versions))
 
-    def _found(self, pieces: Sequence[pa.Table], segment: str) -> Landed:
-        rows = pa.concat_tables(piece.select(_COUNTED) for piece in pieces)
-        if _name(segment).rows != rows.num_rows:
+    def _found(self, pieces: Sequence[Piece], segment: str) -> Landed:
+        counted = sum(piece.rows.num_rows for piece in pieces)
+        if _name(segment).rows != counted:
             raise RuntimeError(f"{segment} changed after it was admitted")
-        bad = rows.num_rows - rows["reason"].null_count
+        rows = pa.concat_tables(piece.rows.select(["time", "reason"]) for piece in pieces)
+        bad = counted - rows["reason"].null_count
         good = rows["time"].cast(pa.int64())
         if bad:
             good = good.filter(rows["reason"].is_null())
         extent = compute.min_max(good)
+        kinds = {
+            kind for piece in pieces for kind in compute.unique(piece.rows["kind"]).to_pylist()
+        }
+        views = [piece.rows["message"] for piece in pieces if piece.kind in ("message", MIXED)]
         return Landed(
             segment,
-            rows.num_rows,
+            counted,
             bad,
             extent["max"].as_py() or 0,
             extent["min"].as_py() or 0,
-            sorted(compute.unique(rows["kind"]).drop_null().to_pylist()),
-            self._strangers(rows["message"]) if self.parties else None,
+            sorted(kinds - {None}),
+            sum(map(self._strangers, views)) if self.parties else None,
         )
 
     def _strangers(self, messages: pa.ChunkedArray) -> int:
         known = pa.scalar(True)
         for name in ("sender_code", "receiver_code"):
-            code = compute.struct_field(messages, name)
+            code = compute.struct_field(messages, name).cast(pa.string())
             listed = compute.is_in(code, pa.array(self.parties, pa.string()))
             either = compute.if_else(code.is_null(), pa.scalar(None, pa.bool_()), listed)
             known = compute.and_kleene(known, either)
         return int(compute.sum(compute.invert(known)).as_py() or 0)
 
 
-_COUNTED = ["kind", "time", "message", "reason"]
+def _repeated(value: str | int, type_: pa.DataType, count: int) -> pa.Array:
+    if not pa.types.is_dictionary(type_):
+        return pa.repeat(pa.scalar(value, type_), count)
+    numbers = pa.repeat(pa.scalar(0, type_.index_type), count)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array([value], type_.value_type))
 
 
-def read(segment: Place) -> Iterator[pa.Table]:
-    """Rows in the columns of this version, a piece at a time.
+class _Files:
+    """What one task writes: a file for each kind that fills a row group, and one for all the rest.
 
-    Columns are found by their names: an older segment lacks some, a newer one has more.
+    The last one has all columns, also when it has no rows: whoever asks what the table has, finds it.
     """
-    with segment.system.open_input_file(segment.path) as source:
-        file = parquet.ParquetFile(source)
-        for number in range(file.num_row_groups):
-            kinds = set(
-                compute.unique(
-                    file.read_row_group(number, ["kind"], use_threads=False)["kind"]
-                ).to_pylist()
+
+    def __init__(self, folder: Place, number: int) -> None:
+        self._folder = folder
+        self._name = f"part-{number:05d}"
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._begun: dict[str, tuple[Place, parquet.ParquetWriter]] = {}
+
+    def take(self, piece: Piece) -> None:
+        waiting = self._waiting.setdefault(piece.kind, [])
+        waiting.append(piece.rows)
+        if sum(rows.num_rows for rows in waiting) >= _ROW_GROUP:
+            self._write(piece.kind, piece.kind)
+
+    def finish(self) -> None:
+        for kind in sorted(self._waiting):
+            self._write(kind, kind if kind in self._begun else MIXED)
+        self._writer(MIXED)
+        for _, writer in self._begun.values():
+            writer.close()
+        for kind, (unfinished, _) in self._begun.items():
+            unfinished.rename(self._target(kind))
+
+    def discard(self) -> None:
+        for unfinished, writer in self._begun.values():
+            writer.close()
+            unfinished.unlink()
+
+    def _write(self, kind: str, to: str) -> None:
+        rows = pa.concat_tables(self._waiting.pop(kind))
+        if to != kind:
+            rows = conformed(rows, columns_of(to))
+        # Lists of texts that differ inside of a row group would be written out.
+        self._writer(to).write_table(rows.unify_dictionaries())
+
+    def _writer(self, kind: str) -> parquet.ParquetWriter:
+        if kind not in self._begun:
+            target = self._target(kind)
+            unfinished = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+            writer = parquet.ParquetWriter(
+                unfinished.path,
+                columns_of(kind),
+                compression="zstd",
+                compression_level=1,
+                # Texts are texts to whoever reads them.
+                store_schema=False,
+                **arguments(unfinished),
             )
-            silent = _silent(file.metadata.row_group(number), kinds)
-            wanted = [n for n in file.schema_arrow.names if n in _LANDING and n not in silent]
-            yield _conformed(file.read_row_group(number, wanted, use_threads=False))
+            self._begun[kind] = (unfinished, writer)
+        return self._begun[kind][1]
 
-
-def _silent(group: Any, kinds: set[str]) -> set[str]:
-    """Columns that say nothing: they need not be read to be written."""
-    speaking = set()
-    for number in range(group.num_columns):
-        column = group.column(number)
-        counted = column.statistics
-        if (
-            counted is None
-            or not counted.has_null_count
-            or counted.null_count < column.num_values
-            # A struct of nulls is not the same as none, in the rows that it belongs to.
-            or column.path_in_schema.partition(".")[0] in kinds
-        ):
-            speaking.add(column.path_in_schema.partition(".")[0])
-    return set(COLUMNS.names) - speaking
-
-
-_LANDING = frozenset(COLUMNS.names) - {"segment", "stream", "batch", "reason"}
-
-
-def _conformed(rows: pa.Table) -> pa.Table:
-    columns = {}
-    for field in COLUMNS:
-        if field.name not in _LANDING:
-            continue
-        if field.name not in rows.column_names:
-            columns[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-        else:
-            chunks = [_as(chunk, field.type) for chunk in rows[field.name].chunks]
-            columns[field.name] = pa.chunked_array(chunks, field.type)
-    return pa.table(columns)
-
-
-def _as(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if values.type == wanted:
-        return values
-    if not pa.types.is_struct(wanted):
-        return values.cast(wanted)
-    children = []
-    for field in wanted:
-        at = values.type.get_field_index(field.name)
-        child = pa.nulls(len(values), field.type) if at < 0 else _as(values.field(at), field.type)
-        children.append(child)
-    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=values.is_null())
+    def _target(self, kind: str) -> Place:
+        return self._folder / (f"{self._name}.{kind}.parquet" if kind else f"{self._name}.parquet")
 
 
 def judging() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -271,7 +273,7 @@ def known_versions() -> dict[str, int]:
 
 def reasons(rows: pa.Table, versions: Mapping[str, int]) -> pa.Array:
     """Null where a row is good."""
-    kind, time = rows["kind"], rows["time"]
+    kind, time = rows["kind"].cast(pa.string()), rows["time"]
     possible = compute.and_(
         compute.greater_equal(time, _EARLIEST), compute.less_equal(time, _LATEST)
     )

@@ -25,7 +25,7 @@ def hidden(rows: pa.Table, key: bytes) -> pa.Table:
     """Rows of segments, naming nobody."""
     found = rows
     for kind, names in USERS.items():
-        if rows[kind].null_count < rows.num_rows:
+        if kind in rows.column_names and rows[kind].null_count < rows.num_rows:
             found = _replaced(found, kind, _hidden_in_columns(rows[kind], names, key))
     texts = found["payload"]
     if texts.null_count < found.num_rows:

@@ -49,7 +49,7 @@ def replay(spark: SparkSession, lake: Lake) -> dict[str, Any]:
         table.append([replace(part, made_by=mark, meta=meta) for part in good])
     aside.overwrite([replace(part, made_by=mark) for part in bad])
     for part in waiting:
-        (aside.folder / part.path).rmtree()
+        (aside.folder / part.path).vanish()
     return {
         "replayed": sum(part.rows for part in good),
         "quarantined": sum(part.rows for part in bad),

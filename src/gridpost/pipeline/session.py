@@ -42,6 +42,8 @@ LOCAL = {
     # Pieces small enough to keep all cores busy until the end of a batch.
     "spark.sql.files.maxPartitionBytes": "32m",
     "spark.sql.files.openCostInBytes": "1m",
+    # Names of some hundred segments are looked up faster than as many tasks are started for them.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
