@@ -1,5 +1,7 @@
 """Names are checked where they enter, and patterns match as 503 cl. 5.3 says."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,22 @@ def test_strict_patterns_forbid_the_hyphen() -> None:
     with pytest.raises(Refusal):
         message_type("BP1-A", strict=True)
     assert message_type("BP1A", strict=True) == "BP1A"
+
+
+@given(
+    st.uuids().map(str)
+    | st.uuids().map(lambda uuid: str(uuid).upper())
+    | st.uuids().map(lambda uuid: uuid.hex)
+    | st.uuids().map(lambda uuid: uuid.urn)
+    | st.from_regex(r"\A[0-9a-fA-F_]{8}-[\w]{4}-[0-9a-f]{4}-[0-9a-f]{4}-\{?[0-9a-f]{12}\}?\n?\Z")
+)
+def test_a_message_id_is_the_canonical_text_of_a_uuid(text: str) -> None:
+    try:
+        canonical = str(UUID(text)) == text.lower()
+    except ValueError:
+        canonical = False
+    if canonical:
+        assert message_id(text) == text
+    else:
+        with pytest.raises(Refusal):
+            message_id(text)

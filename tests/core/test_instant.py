@@ -1,5 +1,6 @@
 """Times keep the text they came in."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -70,3 +71,19 @@ def test_instants_compare_by_time_whatever_their_text() -> None:
     assert zulu == paris
     assert zulu <= paris
     assert Instant.of(datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=1)))) < zulu
+
+
+@given(
+    st.from_regex(r"\A[0-2][0-9]{3}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z\Z")
+    | st.from_regex(r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
+    | st.sampled_from(["2026-01-31T24:00:00.000Z", "2026-01-31T24:00:00.001Z"])
+)
+def test_our_own_form_is_read_like_any_other(text: str) -> None:
+    def outcome(read: Callable[[str], Instant]) -> object:
+        try:
+            instant = read(text)
+        except Refusal as refusal:
+            return refusal.rule, refusal.message
+        return instant.at, instant.at.tzinfo, instant.text
+
+    assert outcome(Instant.parse) == outcome(Instant.parse_any_form)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
@@ -11,7 +13,7 @@ from lxml import etree
 
 from gridpost.core.message import Entry, Metadata, Processor, ValueType
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.wire.mades import metadata
+from gridpost.wire.mades import metadata, own_form
 from gridpost.wire.xml import XmlLimits
 from support.samples import metadatas, standard_message, texts
 
@@ -186,3 +188,97 @@ def _another(name: str) -> object:
         "message_mversion": 3,
     }
     return different.get(name, "other")
+
+
+def _outcome(read: Callable[[str], Metadata], text: str) -> object:
+    try:
+        value = read(text)
+    except Refusal as refusal:
+        return refusal.rule, refusal.message
+    return value, texts(value)
+
+
+def test_what_we_write_is_read_without_a_tree() -> None:
+    value = standard_message(
+        extension="xml",
+        related_message_id="b",
+        sender_application="APP",
+        ba_message_id="BA-1",
+        processors=(
+            Processor("empty", ()),
+            Processor(
+                "signature",
+                (
+                    Entry("Signature", ValueType.STRING, "<Signature a='b'>&amp;\"]]></Signature>"),
+                    Entry("Bytes", ValueType.BYTE_ARRAY, "AAEC"),
+                    Entry("Number", ValueType.LONG, "-1"),
+                    Entry("Truth", ValueType.BOOLEAN, "true"),
+                ),
+            ),
+        ),
+    )
+    text = metadata.encode(value)
+    assert own_form.read(text) == value == metadata.decode_any_form(text)
+
+
+@given(metadatas)
+def test_whatever_we_write_is_read_the_same_with_and_without_a_tree(value: Metadata) -> None:
+    text = metadata.encode(value)
+    known = own_form.read(text)
+    if known is not None:
+        assert known == value
+        assert texts(known) == texts(value)
+    assert metadata.decode_any_form(text) == value
+
+
+_PIECES = (
+    "", " ", "\n", "\r", "\t", "\x00", "\x7f", "\u00e9", "\ufffe", "<", ">", "&", "&amp;", "&lt;", "&gt;",
+    "&quot;", "&#65;", "&#13;", "]]>", "]]&gt;", "<!--x-->", "<![CDATA[x]]>", "<?x y?>", "=", "==",
+    "Zg==", "Zh==",
+    "0", "1", "-", "+1", "01", "9999999999", "24", "60", "13", "T", "Z", "+01:00", "true", "TRUE",
+    "STRING", "LONG", "BYTE_ARRAY", "BOOLEAN", "TRACING_MESSAGE", "<extension></extension>",
+    "<expirationTime></expirationTime>", "<entry></entry>", "<entries></entries>", "<key>k</key>",
+    "<messageProcessor></messageProcessor>", "</messageProcessors>", "<messageProcessors>",
+)  # fmt: skip
+
+
+@given(metadatas, st.data())
+def test_a_document_that_was_changed_is_read_or_refused_as_with_a_tree(
+    value: Metadata, data: st.DataObject
+) -> None:
+    text = metadata.encode(value)
+    for _ in range(data.draw(st.integers(1, 3))):
+        # Whole values and tags as well as single characters.
+        edges = sorted({0, len(text), *(m.start() for m in re.finditer("[<>]", text))})
+        start = data.draw(st.sampled_from(edges) | st.integers(0, len(text)))
+        later = [edge for edge in edges if edge >= start][:3] or [start]
+        end = data.draw(st.sampled_from(later) | st.integers(start, min(start + 3, len(text))))
+        text = text[:start] + data.draw(st.sampled_from(_PIECES)) + text[end:]
+    assert _outcome(metadata.decode, text) == _outcome(metadata.decode_any_form, text)
+
+
+_TYPICAL = metadata.encode(
+    standard_message(
+        extension="x",
+        sender_application="APP",
+        processors=(
+            Processor(
+                "signature",
+                (
+                    Entry("a", ValueType.STRING, "<S/>"),
+                    Entry("b", ValueType.LONG, "12"),
+                    Entry("c", ValueType.BYTE_ARRAY, "AAEC"),
+                    Entry("d", ValueType.BOOLEAN, "true"),
+                ),
+            ),
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("piece", _PIECES)
+def test_each_value_replaced_is_read_or_refused_as_with_a_tree(piece: str) -> None:
+    for found in re.finditer(">([^<>]*)<", _TYPICAL):
+        for start, end in (found.span(1), (found.end(1), found.end(1)), (found.start(1),) * 2):
+            text = _TYPICAL[:start] + piece + _TYPICAL[end:]
+            assert _outcome(metadata.decode, text) == _outcome(metadata.decode_any_form, text)

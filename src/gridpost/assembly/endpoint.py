@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ from gridpost.services.endpoint.watching import home_node, waiting
 from gridpost.services.operations import observers
 from gridpost.services.operations.app import operations_app
 from gridpost.services.operations.journal_follow import RecentTrouble, one_stream
-from gridpost.stores.keys.off_loop import key_pool
+from gridpost.stores.keys.off_loop import KeyPool, key_pool
 from gridpost.stores.keys.with_token import TokenCabinet
 from gridpost.stores.sqlite import SqliteStore
 from gridpost.transports.https import (
@@ -95,7 +94,7 @@ class RunningEndpoint:
 async def endpoint_parts(
     configuration: EndpointConfiguration,
     clock: Clock | None = None,
-    pool: ThreadPoolExecutor | None = None,
+    pool: KeyPool | None = None,
 ) -> AsyncIterator[EndpointParts]:
     """Store, keys and directory client; for `register`, `renew` and `certificates` that is all."""
     clock = clock or SystemClock()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.stores.keys.files import FileKeyring
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.ring import KeptKeyring
 from gridpost.stores.keys.with_token import TokenCabinet
 
 EndpointKeys = KeptKeyring | TokenCabinet
 
 
-def open_keys(
-    configuration: EndpointConfiguration, pool: ThreadPoolExecutor | None = None
-) -> EndpointKeys:
+def open_keys(configuration: EndpointConfiguration, pool: KeyPool | None = None) -> EndpointKeys:
     """After the store: it has made the tables. Refuses a token that cannot do what is needed."""
     kept = _kept(configuration, pool)
     token = configuration.keys.token
@@ -23,7 +20,7 @@ def open_keys(
     return TokenCabinet(kept, token.access(), token.kinds, configuration.keys_folder() / "token")
 
 
-def _kept(configuration: EndpointConfiguration, pool: ThreadPoolExecutor | None) -> KeptKeyring:
+def _kept(configuration: EndpointConfiguration, pool: KeyPool | None) -> KeptKeyring:
     passphrase = configuration.passphrase()
     if configuration.keys.place == "folder" or configuration.postgres is None or not passphrase:
         return FileKeyring(configuration.keys_folder(), passphrase, pool)

@@ -1,17 +1,29 @@
-"""How a running component logs: one JSON object per line on stderr, libraries included."""
+"""How a running component logs: one JSON object per line on stderr, libraries included.
+
+What one turn of the event loop tells leaves in one write. A warning or worse leaves at once, with what
+was told before it; so does what other threads tell, and everything before a fork and at exit.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import json
 import logging
+import os
 import sys
+from collections import deque
+from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii as _text
+from threading import Lock
 from typing import TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, WrappedLogger
 
-# Made once: `json.dumps` would make one for each line, and a busy endpoint writes a thousand a second.
+# Made once: `json.dumps` would make one for each value.
 _ENCODER = json.JSONEncoder(default=repr)
+_LEVELS = {"warn": "warning", "exception": "error"}
 
 
 def log_to_stderr(component: str, level: int = logging.INFO) -> None:
@@ -19,26 +31,29 @@ def log_to_stderr(component: str, level: int = logging.INFO) -> None:
 
 
 def log_to(stream: TextIO, component: str, level: int = logging.INFO) -> None:
-    def name_component(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    lines = Lines(stream)
+    atexit.register(lines.flush)
+    os.register_at_fork(before=lines.flush)
+
+    def complete(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        # One function for what structlog has four for: a busy endpoint writes a thousand lines a second.
         event.setdefault("component", component)
+        event["level"] = _LEVELS.get(method, method)
+        event["timestamp"] = datetime.now(UTC).isoformat().removesuffix("+00:00") + "Z"
+        if "exc_info" in event:
+            return structlog.processors.format_exc_info(logger, method, event)
         return event
 
-    shared: list[Processor] = [
-        name_component,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
     structlog.configure(
-        processors=[*shared, _render],
+        processors=[complete, _render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[complete],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _render],
         )
     )
@@ -47,5 +62,54 @@ def log_to(stream: TextIO, component: str, level: int = logging.INFO) -> None:
     root.setLevel(level)
 
 
+class Lines:
+    """The logger at the end of structlog's chain, and a stream for the logging module."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._waiting: deque[str] = deque()
+        self._writing = Lock()
+        self._due: asyncio.AbstractEventLoop | None = None
+        """The loop at the end of whose turn everything is written."""
+
+    def info(self, line: str) -> None:
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            self.warning(line)
+            return
+        if self._due is not loop:
+            self._due = loop
+            loop.call_soon(self._end_turn)
+        self._waiting.append(line + "\n")
+
+    msg = debug = info
+
+    def warning(self, line: str) -> None:
+        self.write(line + "\n")
+        self.flush()
+
+    warn = error = exception = critical = fatal = failure = err = warning
+
+    def write(self, text: str) -> None:
+        self._waiting.append(text)
+
+    def flush(self) -> None:
+        # Taken and written under one lock: lines of two threads stay whole and in their order.
+        with self._writing:
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if waiting:
+                self._stream.write("".join(waiting))
+                self._stream.flush()
+
+    def _end_turn(self) -> None:
+        self._due = None
+        self.flush()
+
+
 def _render(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return _ENCODER.encode(event)
+    """As `json.dumps` writes it; nearly all values are texts."""
+    fields = [
+        f"{_text(name)}: {_text(value) if type(value) is str else _ENCODER.encode(value)}"
+        for name, value in event.items()
+    ]
+    return "{" + ", ".join(fields) + "}"

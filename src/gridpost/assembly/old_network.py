@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
@@ -12,6 +11,7 @@ from gridpost.services.directory_client.node_soap import NodeSoapClient
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.old_network.network import OldNetwork
 from gridpost.stores.keys.awaited_token import AwaitedToken
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.papers import PaperKeyring
 from gridpost.transports.https import ClientTls, HttpsClient, Keeping
 
@@ -20,7 +20,7 @@ def old_network(
     section: OldNetworkSection,
     configuration: EndpointConfiguration,
     context: EndpointContext,
-    pool: ThreadPoolExecutor | None = None,
+    pool: KeyPool | None = None,
 ) -> OldNetwork:
     """Shares the store, the channels and the rules of `context`, and has keys of its own."""
     clock = context.clock

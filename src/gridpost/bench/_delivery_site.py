@@ -1,4 +1,8 @@
-"""A network of processes for the delivery bench: directory, broker, two endpoints with AMQP channels."""
+"""A network of processes for the delivery bench: directory, broker, two endpoints with AMQP channels.
+
+They synchronise with the directory every ten seconds: two minutes, as they do by default, would be
+long to wait for the first message-path, and every second is more than anybody's components ever do.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ class DeliverySite:
 async def delivery_site(folder: Path, *, sampled: bool = False) -> AsyncIterator[DeliverySite]:
     """`sampled`: the components tell on what they spend their time, and are slower for it."""
     parties = tuple(Party(code, "Bench", amqp_types=("*",)) for code in (SENDER, RECEIVER))
-    plan = NetworkPlan(parties, ports=free_port, synchronisation="1s")
+    plan = NetworkPlan(parties, ports=free_port, synchronisation="10s")
     files = write_network(folder / "network", plan, SystemClock().now())
     ports = {placed.code: placed.ports["amqp"] for placed in files.endpoints}
     samples = folder / "samples" if sampled else None

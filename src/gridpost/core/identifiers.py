@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import NewType
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from gridpost.core.refusal import Refusal, Rule
 
@@ -26,6 +26,7 @@ MAX_APPLICATION_ID_LENGTH = 255
 
 _CODE = re.compile(r"[A-Za-z0-9@-]+", re.ASCII)
 _MESSAGE_TYPE = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
 _STRICT_MESSAGE_TYPE = re.compile(r"[A-Za-z0-9]+", re.ASCII)
 
 
@@ -78,11 +79,7 @@ def application_id(text: str, what: str, *, strict: bool = False) -> str:
 
 def message_id(text: str) -> MessageId:
     """A UUID as of RFC 4122 in its canonical text form (503 cl. 5.1)."""
-    try:
-        canonical: str | None = str(UUID(text))
-    except ValueError:
-        canonical = None
-    if canonical != text.lower():
+    if not _UUID.fullmatch(text):
         raise Refusal(Rule.BAD_MESSAGE_ID, f"'{clip(text)}' is not a message ID: it must be a UUID")
     return MessageId(text)
 

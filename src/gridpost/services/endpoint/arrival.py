@@ -6,6 +6,7 @@ accepted. It refuses what cannot be answered because even its AMQP fields are un
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from gridpost.core.acknowledgement import Original, compose, fingerprint_content, judge
@@ -100,6 +101,8 @@ class Arrival:
             opened.message.metadata, opened.fingerprint, opened.message.content, came_by, now
         )
         decision = decide(entry.delivery, Occurrence(event, detail), now)
+        # Put as it is after its first event: what changes at once need not be written twice.
+        entry = replace(entry, delivery=decision.delivery)
         encryption = opened.encryption_certificate
         journalled = context.settings.journals_content(metadata.message_type)
         priority = context.settings.priority(metadata.message_type)

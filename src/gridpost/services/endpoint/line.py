@@ -117,24 +117,28 @@ class Line:
             if not self.connected:
                 raise Refusal(Rule.UNREACHABLE, f"{self.code} cannot be reached: {self.why}")
             producer = await self._producer(queue)
-            try:
-                async with asyncio.timeout(self._settings.attach_seconds):
-                    await producer.ready()
-            except LinkRefused as refused:
-                raise Refusal(
-                    Rule.UNREACHABLE, f"{self.code} gives no link to {queue}: {refused}"
-                ) from None
-            except TimeoutError:
-                # The connection went meanwhile: whoever waits here keeps others from their turn.
-                raise Refusal(
-                    Rule.UNREACHABLE, f"{self.code} does not answer: {self.why or 'no link'}"
-                ) from None
+            if not producer.attached:
+                await self._ready(producer, queue)
             outcome = await producer.send(*octets)
         finally:
             self.under_way -= 1
             self.used_at = asyncio.get_running_loop().time()
         if not outcome.taken:
             raise _refusal(self.code, outcome)
+
+    async def _ready(self, producer: Producer, queue: str) -> None:
+        try:
+            async with asyncio.timeout(self._settings.attach_seconds):
+                await producer.ready()
+        except LinkRefused as refused:
+            raise Refusal(
+                Rule.UNREACHABLE, f"{self.code} gives no link to {queue}: {refused}"
+            ) from None
+        except TimeoutError:
+            # The connection went meanwhile: whoever waits here keeps others from their turn.
+            raise Refusal(
+                Rule.UNREACHABLE, f"{self.code} does not answer: {self.why or 'no link'}"
+            ) from None
 
     async def _producer(self, queue: str) -> Producer:
         group = self._producers.get(queue)

@@ -22,7 +22,6 @@ from gridpost.core.identifiers import (
 from gridpost.core.instant import Instant
 from gridpost.core.message import InternalMessage, InternalType, Metadata
 from gridpost.core.message_box import BoxEntry, Content
-from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointContext
@@ -179,10 +178,18 @@ class Submission:
         )
         message, digest, way = await self._signed(way, way.composed(unsigned), now)
         detail = "; ".join(filter(None, (detail, way.detail, way.verifying)))
-        entry = _entry(
-            message, digest, way.route, application, document.conversation_id, expires, now
+        begun = begin(Side.SENT, message.metadata.message_id, expires.at, now)
+        decision = decide(begun, Occurrence(way.first_event(kind), detail), now)
+        entry = BoxEntry(
+            # Put as it is after its first event: what changes at once need not be written twice.
+            decision.delivery,
+            message.metadata,
+            way.route,
+            digest,
+            len(message.content),
+            application,
+            document.conversation_id,
         )
-        decision = decide(entry.delivery, Occurrence(way.first_event(kind), detail), now)
         journalled = context.settings.journals_content(type_)
         priority = context.settings.priority(type_)
 
@@ -233,26 +240,6 @@ class Submission:
             verifying = "; ".join(filter(None, (way.verifying, waits)))
             return message, digest, replace(way, verifying=verifying)
         return signed, digest, way
-
-
-def _entry(
-    message: InternalMessage,
-    digest: bytes,
-    route: Route,
-    application: str,
-    conversation_id: str,
-    expires: Instant,
-    now: datetime,
-) -> BoxEntry:
-    return BoxEntry(
-        begin(Side.SENT, message.metadata.message_id, expires.at, now),
-        message.metadata,
-        route,
-        digest,
-        len(message.content),
-        application,
-        conversation_id,
-    )
 
 
 def _same_conversation(known: BoxEntry, document: Document) -> MessageId:

@@ -8,7 +8,6 @@ cannot be mixed up. Several processes may share the directory.
 from __future__ import annotations
 
 import json
-from concurrent.futures import Executor
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys import owner_only, pkcs8
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.ring import KeptKeyring, key_id
 from gridpost.wire.seal import STANDARD, Registry
 from gridpost.wire.x509 import from_pem, public_key, public_key_bytes, read_certificate, to_pem
@@ -28,7 +28,7 @@ class FileKeyring(KeptKeyring):
         self,
         directory: Path,
         passphrase: bytes | None = None,
-        pool: Executor | None = None,
+        pool: KeyPool | None = None,
         registry: Registry = STANDARD,
     ) -> None:
         super().__init__(str(directory), pool, registry)

@@ -8,7 +8,6 @@ there are two folders, and the keys of both are used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ from gridpost.core.ports import Signer
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys import pkcs8
 from gridpost.stores.keys.awaited_token import AwaitedSigner, AwaitedToken
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner, to_pkcs8
 from gridpost.wire.mades11.token_signature import sign_text
 from gridpost.wire.x509 import from_pem, public_key, public_key_bytes, read_certificate
@@ -59,7 +59,7 @@ class PaperKeyring:
         self,
         folders: Sequence[Path],
         passphrase: bytes | None = None,
-        pool: Executor | None = None,
+        pool: KeyPool | None = None,
         device: AwaitedToken | None = None,
     ) -> None:
         """`device` has the keys of SIGNING certificates beside which there is no key file."""

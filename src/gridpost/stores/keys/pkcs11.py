@@ -12,7 +12,6 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.keys.off_loop import run
+from gridpost.stores.keys.off_loop import KeyPool, run
 from gridpost.wire.seal import STANDARD
 from gridpost.wire.seal.registry import (
     OAEP_SHA256,
@@ -158,7 +157,7 @@ class _Token:
         self._access = access
         self._library = _libraries[access.module]
         self._keys: dict[bytes, Any] = {}
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="gridpost-token")
+        self.pool = KeyPool(1, "gridpost-token", piece=1)
         try:
             import pkcs11
         except ImportError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys import rsa_operations
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.rsa_operations import KeyOpener, KeySigner
 from gridpost.wire.seal import STANDARD, Registry
 from gridpost.wire.x509 import public_key, public_key_bytes
@@ -21,7 +21,7 @@ class KeptKeyring(ABC):
     """`core.ports.KeyCabinet`. RSA runs in `pool`, or at once when there is none."""
 
     def __init__(
-        self, place: str, pool: Executor | None = None, registry: Registry = STANDARD
+        self, place: str, pool: KeyPool | None = None, registry: Registry = STANDARD
     ) -> None:
         """`place` is named in refusals."""
         self._place = place

@@ -5,8 +5,6 @@ Which padding and hash a name stands for, the seal's registry says; here is what
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -17,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from gridpost.core.certificate import Certificate
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.keys.off_loop import run
+from gridpost.stores.keys.off_loop import KeyPool, run
 from gridpost.wire.seal import STANDARD, Registry
 from gridpost.wire.x509 import KEY_BITS, public_key_bytes, read_public_key
 
@@ -71,7 +69,7 @@ class _HeldKey:
         self,
         key: rsa.RSAPrivateKey,
         certificate: Certificate,
-        pool: Executor | None = None,
+        pool: KeyPool | None = None,
         registry: Registry = STANDARD,
     ) -> None:
         self._key = key

@@ -234,8 +234,11 @@ class PostgresBox:
             raise ValueError(f"no {side} message {delivery.message_id} is in the box")
         number, message_type, *before = found
         after = StateRow.from_delivery(delivery)
-        if after != tuple(before):
+        changed = after != tuple(before)
+        if changed:
             self._connection.execute(_MOVE, (*after, number))
+        # A new message is often put as its first event leaves it: that is news as well.
+        if changed or number in self._put:
             if side is Side.SENT:
                 self._news.tell(Topic.STATUS, delivery.message_id)
             elif delivery.state is State.WAITING:

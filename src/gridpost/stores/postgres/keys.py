@@ -7,7 +7,6 @@ what is authenticated, so that nobody can exchange two of them. Certificates are
 from __future__ import annotations
 
 import secrets
-from concurrent.futures import Executor
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys import rsa_operations
+from gridpost.stores.keys.off_loop import KeyPool
 from gridpost.stores.keys.ring import KeptKeyring, key_id
 from gridpost.stores.postgres.faults import refusing
 from gridpost.stores.postgres.session import Connection, connect
@@ -49,7 +49,7 @@ class PostgresKeyring(KeptKeyring):
         self,
         settings: PostgresSettings,
         passphrase: bytes,
-        pool: Executor | None = None,
+        pool: KeyPool | None = None,
         registry: Registry = STANDARD,
     ) -> None:
         """Blocks. Refuses a passphrase that is not the one of the keys that are here."""

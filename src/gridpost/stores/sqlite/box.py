@@ -141,7 +141,7 @@ def _move(changed: tuple[bool, ...]) -> str:
 class SqliteBox:
     """core.ports.MessageBox."""
 
-    __slots__ = ("_connection", "_files", "_known", "_put", "_states")
+    __slots__ = ("_connection", "_files", "_free", "_known", "_put", "_states")
 
     def __init__(
         self, connection: sqlite3.Connection, files: WorkFiles, entries: KnownEntries | None = None
@@ -153,6 +153,8 @@ class SqliteBox:
         self._states: dict[Key, tuple[int, StateRow]] = {}
         # What was sent in this work, so that its transfer need not ask the database for it again.
         self._put: dict[str, tuple[int, Metadata]] = {}
+        # Conversations that were looked for in this work, and have no message yet.
+        self._free: set[tuple[str, str]] = set()
 
     def put(self, entry: BoxEntry, content: Content) -> bool:
         (new,) = self.put_many([(entry, content)])
@@ -210,7 +212,10 @@ class SqliteBox:
             self._known.forget((metadata.message_id, Side.SENT.value))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
-        return self._entry(_FIND_CONVERSATION, (conversation_id, application))
+        found = self._entry(_FIND_CONVERSATION, (conversation_id, application))
+        if found is None:
+            self._free.add((application, conversation_id))
+        return found
 
     def content(self, side: Side, message_id: str) -> bytes | None:
         found = self._connection.execute(_CONTENT, (message_id, side.value) * 2).fetchone()
@@ -371,12 +376,13 @@ class SqliteBox:
         for row in rows:
             if row.conversation_id and row.side == Side.SENT:
                 key = (row.application, row.conversation_id)
-                if key in used or self.find_conversation(*key) is not None:
+                if key in used or not (key in self._free or self.find_conversation(*key) is None):
                     raise Refusal(
                         Rule.CONVERSATION_REUSED,
                         f"conversation '{row.conversation_id}' has a message already",
                     )
                 used.add(key)
+        self._free -= used
 
     def _entry(self, query: str, parameters: Parameters) -> BoxEntry | None:
         found = self._connection.execute(query, parameters).fetchone()

@@ -9,6 +9,7 @@ from datetime import datetime
 from gridpost.core.delivery import TraceEntry
 from gridpost.core.notices import Notice, Subscription
 from gridpost.stores.box_rows import TraceRow
+from gridpost.stores.sqlite.statements import for_each
 from gridpost.stores.values import from_microseconds, to_microseconds
 
 NOTICES = (
@@ -58,7 +59,7 @@ _READ = f"""
     SELECT number, {", ".join(_COLUMNS)} FROM notice INDEXED BY notice_by_channel
     WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
 """
-_REMOVE = "DELETE FROM notice WHERE number = ?"
+_REMOVE = "DELETE FROM notice WHERE number"
 _PRUNE = """
     DELETE FROM notice WHERE number IN (
         SELECT number FROM notice INDEXED BY notice_by_channel
@@ -129,7 +130,7 @@ class SqliteNotices:
         """There is nobody else."""
 
     def remove(self, numbers: Collection[int]) -> None:
-        self._connection.executemany(_REMOVE, [(number,) for number in numbers])
+        for_each(self._connection, _REMOVE, list(numbers))
 
     def prune(self, channel: str, before: datetime, limit: int) -> int:
         gone = self._connection.execute(_PRUNE, (channel, to_microseconds(before), limit))
