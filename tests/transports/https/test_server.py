@@ -366,9 +366,9 @@ async def test_a_connection_that_the_listener_took_last_is_not_served() -> None:
         await server.stop()
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-        server.accept(None, transport)  # type: ignore[arg-type]
+        transport, stream = await loop.connect_accepted_socket(server.stream, ours)
         assert transport.is_closing()
+        assert stream.is_closing()  # type: ignore[attr-defined]
         assert server._open == 0
         theirs.close()
 
