@@ -58,7 +58,7 @@ class TlsHttpProtocol(HttpToolsProtocol):
         self._write_deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._phase: str | None = None
-        self._head = self._unfinished = 0
+        self._head = self._unfinished = self._begun = 0
         peer = transport.get_extra_info("ssl_object")
         self._version = peer.version() if peer is not None else None
         try:
@@ -92,18 +92,19 @@ class TlsHttpProtocol(HttpToolsProtocol):
             return
         if self._phase is None:
             self._enter("header")
-        head_before = self._head
+        alone, self._begun = self._phase == "header", 0
         super().data_received(data)  # type: ignore[arg-type]
-        if self._phase == "header":
+        if self._phase == "header" and alone and self._begun <= 1:
             # llhttp keeps what is incomplete, without a limit of its own.
             self._unfinished += len(data)
-            if max(self._unfinished, self._head - head_before) > self.owner.limits.max_header:
+            if self._unfinished > self.owner.limits.max_header:
                 self.send_400_response(TOO_LARGE)
         if self.transport.is_closing():
             self._watch(None)
 
     def on_message_begin(self) -> None:
         self._head = self._unfinished = 0
+        self._begun += 1
         self._enter("header")
         super().on_message_begin()
 
