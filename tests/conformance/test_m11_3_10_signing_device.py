@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.delivery import Side
-from gridpost.core.journal import MessageRow
-from gridpost.core.message import SIGNATURE
+from gridpost.core.journal import AcknowledgementRow, MessageRow
+from gridpost.core.message import SIGNATURE, InternalType
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.keys.awaited_token import AwaitedToken
 from gridpost.stores.keys.pkcs11 import TokenAccess
@@ -98,6 +99,54 @@ async def test_a_message_waits_in_verifying_for_the_device_and_goes_on_by_itself
             assert two.running is not None
             received = await two.entry(sent, Side.RECEIVED)
             assert received.metadata.processors_named(SIGNATURE) == (processor,)
+
+
+@pytest.mark.req("m11-3.10.3-a", component="endpoint")
+async def test_an_acknowledgement_waits_for_the_device_and_goes_on_by_itself(
+    tmp_path: Path, device: Device
+) -> None:
+    node = TestNode(tmp_path / "N", "N1", TestRoot(tmp_path / "root"), clock=SystemClock())  # type: ignore[arg-type]
+    async with node.run():
+        one = OldGridpost(tmp_path / "E1", await node.endpoint("E1"))
+        two = with_device(tmp_path / "E2", await node.endpoint("E2"), device)
+        async with one.run():
+            async with two.run():
+                pass
+            device.take_away()
+            async with two.run():
+                sent = await one.send("E2", b"for whoever cannot sign now")
+                # The document itself waits for nothing.
+                assert await two.receive() == (sent, b"for whoever cannot sign now")
+                assert await acknowledgement_rows(two, sent, DELIVERY) == []
+            assert (await one.entry(sent)).delivery.state.value not in ("DELIVERED", "RECEIVED")
+            # A restart changes nothing, nor does an attempt that finds the device still away.
+            async with two.run():
+                assert await acknowledgement_rows(two, sent, DELIVERY) == []
+                device.put_back()
+                await one.until(sent, "DELIVERED", "RECEIVED")
+                (row,) = await acknowledgement_rows(one, sent, DELIVERY)
+                assert row.signature
+                async with asyncio.timeout(60):
+                    while not (own := await acknowledgement_rows(two, sent, DELIVERY)):
+                        await asyncio.sleep(0.01)
+                assert [one.signature for one in own] == [row.signature]
+
+
+DELIVERY = InternalType.DELIVERY_ACKNOWLEDGEMENT
+
+
+async def acknowledgement_rows(
+    one: OldGridpost, message_id: str, kind: InternalType
+) -> list[AcknowledgementRow]:
+    assert one.running is not None
+    rows = [r.row for r in await one.running.parts.store.read(lambda w: w.journal.read(0, 10_000))]
+    return [
+        row
+        for row in rows
+        if isinstance(row, AcknowledgementRow)
+        and row.related_message_id == message_id
+        and row.internal_type == kind
+    ]
 
 
 async def message_rows(one: OldGridpost, message_id: str) -> list[MessageRow]:

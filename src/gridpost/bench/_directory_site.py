@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +21,7 @@ from gridpost.assembly.directory_configuration import read_directory_configurati
 from gridpost.assembly.directory_keys import DirectoryKeys
 from gridpost.assembly.logs import log_to_stderr
 from gridpost.assembly.root_ca import ROOT_FILE, create_root, sign_request
+from gridpost.bench._served import peak_memory
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.component import Component, ComponentType, Contact, Implementation
 from gridpost.core.directory_ports import RegistryUnit
@@ -133,47 +129,6 @@ class DirectorySite:
         """What the directory shows on its connections; it made it when it started."""
         keys = DirectoryKeys(read_directory_configuration(self.file))
         return keys.own[0]
-
-
-@dataclass(frozen=True)
-class Served:
-    port: int
-    process: int
-
-
-@contextmanager
-def serving(file: Path) -> Iterator[Served]:
-    command = [sys.executable, "-c", "from gridpost.cli import main; main()"]
-    log = file.with_suffix(".log")
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, "directory", "run", "--config", str(file)],
-            stderr=errors,
-            env={k: v for k, v in os.environ.items() if not k.startswith("GRIDPOST_")},
-        )
-    try:
-        yield Served(_listening(process, log), process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-def _listening(process: subprocess.Popen[bytes], log: Path) -> int:
-    while process.poll() is None:
-        for line in log.read_bytes().splitlines():
-            said = json.loads(line) if line.startswith(b"{") and line.endswith(b"}") else {}
-            if said.get("event") == "listening":
-                return int(said["port"])
-        time.sleep(0.02)
-    raise RuntimeError(f"the directory did not start: {log.read_text()[-500:]}")
-
-
-def peak_memory(process: int | str = "self") -> float:
-    """MiB at most so far."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise LookupError("VmHWM")
 
 
 def run_client(folder: Path, rounds: int) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""A node of MADES 1.1 on loopback with two endpoints, for the bench `node`."""
+"""A node of MADES 1.1 as a process of its own with two endpoints, for the bench `node`."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridpost.assembly.directory_keys import DirectoryKeys
-from gridpost.assembly.node import RunningNode, running_node
-from gridpost.assembly.node_configuration import NodeConfiguration
+from gridpost.assembly.node_configuration import NodeConfiguration, read_node_configuration
+from gridpost.assembly.operations_token import bearer
 from gridpost.assembly.root_ca import create_root, sign_request
+from gridpost.bench._served import Served, peak_memory, serving
 from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.https import HttpRequest, TlsCredentials
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
@@ -151,39 +153,60 @@ def _inline(texts: Sequence[str], contents: Sequence[bytes]) -> tuple[str, bytes
     return SOAP_12.content_type, b"".join(parts)
 
 
+@dataclass(frozen=True)
+class Site:
+    one: BenchEndpoint
+    two: BenchEndpoint
+    process: int
+    """Of the node."""
+
+    def node_memory(self) -> float:
+        """MiB at most so far."""
+        return peak_memory(self.process)
+
+
 @asynccontextmanager
-async def node_site(folder: Path) -> AsyncIterator[tuple[BenchEndpoint, BenchEndpoint]]:
+async def node_site(folder: Path) -> AsyncIterator[Site]:
     now = datetime.now(UTC)
     create_root(folder / "root", "bench ROOT CA", "", timedelta(days=30), now, None)
-    configuration = NodeConfiguration.model_validate(
-        {
-            "component": "node",
-            "code": "NODE",
-            "home": folder / "node",
-            "roots": [folder / "root" / "root.pem"],
-            "contact": CONTACT,
-            "server": {"host": "127.0.0.1", "port": 0, "urls": ["https://127.0.0.1"]},
-            "operations": {"port": 0},
-        }
+    file = folder / "node.toml"
+    file.write_text(
+        f"""
+component = "node"
+code = "NODE"
+home = "{folder}/node"
+roots = ["{folder}/root/root.pem"]
+
+[contact]
+{"".join(f'{name} = "{value}"' + chr(10) for name, value in CONTACT.items())}
+[server]
+host = "127.0.0.1"
+port = 0
+urls = ["https://127.0.0.1"]
+
+[operations]
+port = 0
+"""
     )
+    configuration = read_node_configuration(file)
     keys = DirectoryKeys(configuration)
     _, pem = sign_request(
         folder / "root", keys.request().read_bytes(), timedelta(days=20), now, None
     )
     keys.install_authority(from_pem(pem)[0], now)
-    async with running_node(configuration) as node:
-        one, two = [await _endpoint(node, keys, configuration, code) for code in ("E1", "E2")]
+    with serving("node", file) as served:
+        one, two = [await _endpoint(served, keys, configuration, code) for code in ("E1", "E2")]
         try:
             await one.connect()
             await two.connect()
-            yield one, two
+            yield Site(one, two, served.process)
         finally:
             await one.client.close()
             await two.client.close()
 
 
 async def _endpoint(
-    node: RunningNode, keys: DirectoryKeys, configuration: NodeConfiguration, code: str
+    node: Served, keys: DirectoryKeys, configuration: NodeConfiguration, code: str
 ) -> BenchEndpoint:
     made = {kind: generate() for kind in KINDS}
     form: dict[str, Any] = {
@@ -193,13 +216,19 @@ async def _endpoint(
         }
         for kind, key in made.items()
     }
-    await node.administration.actions()["register"](form | CONTACT | {"code": code, "mversion": 1})
-    known = node.directory.components[code].certificates
-    certificates = {k.certificate.kind: k.certificate for k in known}
+    async with httpx.AsyncClient(headers=bearer(configuration.home), timeout=60) as administrator:
+        answer = await administrator.post(
+            f"http://127.0.0.1:{node.administration_port}/register",
+            json={"by": "bench"} | form | CONTACT | {"code": code, "mversion": 1},
+        )
+    answer.raise_for_status()
+    certificates = {
+        kind: read_certificate(b64decode(answer.json()["issued"][kind.value.lower()]), kind)
+        for kind in KINDS
+    }
     authentication = CertificateKind.AUTHENTICATION
-    own = read_certificate(certificates[authentication].der, authentication)
     credentials = TlsCredentials(
-        (own.der, keys.authorities[0].der),
+        (certificates[authentication].der, keys.authorities[0].der),
         to_pkcs8(made[authentication]),
         configuration.trusted_roots(),
     )

@@ -25,11 +25,10 @@ from gridpost.bench._directory_site import (
     HOME,
     DirectorySite,
     entry,
-    peak_memory,
     run_client,
-    serving,
 )
 from gridpost.bench._rabbitmq import cpu_seconds
+from gridpost.bench._served import peak_memory, serving
 from gridpost.core.directory_ports import RegistryUnit
 from gridpost.services.component_directory.api import DirectoryApi
 from gridpost.services.component_directory.authority import Authority
@@ -64,7 +63,7 @@ def measure(components: int = COMPONENTS, rounds: int = 20) -> Measurement:
 def _between_processes(folder: Path, components: int, rounds: int) -> dict[str, float]:
     folder.mkdir()
     site = DirectorySite(folder, components)
-    with serving(site.file) as server:
+    with serving("directory", site.file) as server:
         site.enrol(server.port, site.certificate())
         before = cpu_seconds(server.process)
         # The first answer also builds the content; it is part of a full synchronisation.

@@ -2,7 +2,9 @@
 
 Both forms of a document take the same way: the HTTPS client of an endpoint, TLS with certificates on both
 sides, the same node and store, and the readers of every request. Only where the document stands differs:
-beside the envelope, or in it as base64. (Until 2026-11-16 both were measured with another HTTP client.)
+beside the envelope, or in it as base64. The node is a process of its own, as it always is: the peer works
+while it works, and the memory that is measured is that of the node. (Until 2026-11-17 node and endpoints
+shared one process, so that neither did; until 2026-11-16 another HTTP client was used.)
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -34,21 +35,22 @@ def measure() -> Measurement:
 
 
 async def _measure(folder: Path) -> Measurement:
-    async with node_site(folder) as (one, two):
+    async with node_site(folder) as site:
+        one, two = site.one, site.two
         await _small(one, two, 1, 5)  # warm
         single = await _small(one, two, 1, SINGLES)
         bulk = await _small(one, two, BULK, BULKS)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = site.node_memory()
         text = await _large(one, two, mtom=False)
         mtom = await _large(one, two, mtom=True)
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        after = site.node_memory()
     return Measurement(
         {
             "single_messages_per_second": single,
             "bulk_messages_per_second": bulk,
             "base64_documents_per_second": text,
             "mtom_documents_per_second": mtom,
-            "large_documents_memory_growth_mib": (after - before) / 1024,
+            "large_documents_memory_growth_mib": after - before,
         },
         {"bulk_vs_single": bulk / single, "mtom_vs_base64": mtom / text},
     )

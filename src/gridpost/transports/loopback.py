@@ -35,6 +35,7 @@ async def serve_loopback(app: ASGIApp, host: str, port: int) -> AsyncIterator[in
     server = _Server(
         uvicorn.Config(
             app,
+            http="h11",  # which bounds the head of a request
             ws="none",
             lifespan="off",
             log_config=None,

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import httpcore
 
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.transports.https.judging import JudgingBackend
+from gridpost.transports.web_streams import WebStreams
 
 _IDLE_SECONDS = 5.0
 
@@ -37,7 +37,7 @@ class WebPost:
         """`seconds` for each step: to connect, and until something is sent or heard."""
         self._max_answer = max_answer
         self._timeouts = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
-        self._backend = JudgingBackend(lambda peer: None)
+        self._backend = WebStreams()
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=context, network_backend=self._backend, keepalive_expiry=_IDLE_SECONDS
         )

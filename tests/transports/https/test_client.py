@@ -306,3 +306,48 @@ async def test_a_server_that_was_restarted_is_asked_by_a_new_connection() -> Non
             assert (await kept.request(POST, urls=[url], authorise=anybody)).status == 200
     finally:
         await kept.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", None),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, None),
+        (b"nonsense", None),
+        (b"", None),
+    ],
+)
+async def test_an_answer_is_read_in_each_of_its_forms_or_refused(
+    told: bytes, body: bytes | None
+) -> None:
+    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"<query/>")
+        writer.write(told)
+        await writer.drain()
+
+    context = server_context(live("CD-1"), ClientCertificate.REQUIRED)
+    async with listening(answering, context) as port:
+        asking = client().request(GET, urls=[f"https://127.0.0.1:{port}"], authorise=anybody)
+        if body is None:
+            with pytest.raises(Refusal, match="cannot be reached"):
+                await asking
+        else:
+            assert (await asking).body == body
+
+
+async def test_an_answer_that_comes_before_the_request_has_left_is_taken() -> None:
+    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        await reader.read()
+
+    context = server_context(live("CD-1"), ClientCertificate.REQUIRED)
+    async with listening(answering, context) as port:
+        post = HttpRequest("POST", "/", bytes(64 * 1024 * 1024))
+        answer = await client().request(post, urls=[f"https://127.0.0.1:{port}"], authorise=anybody)
+    assert answer.status == 413

@@ -335,6 +335,49 @@ async def test_what_is_no_http_gets_the_answer_of_the_application() -> None:
     assert answer.endswith(b"<error/>")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000,
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 5_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    ],
+)
+async def test_a_head_that_is_too_large_or_names_no_host_reaches_no_application(
+    head: bytes,
+) -> None:
+    app = Echo()
+    async with (
+        running(app) as server,
+        raw_tls(server.port, client_context(live("E1"))) as (reader, writer),
+    ):
+        writer.write(head)
+        assert (await ended(reader)).startswith(b"HTTP/1.1 400")
+    assert app.seen == []
+
+
+async def test_a_request_behind_a_large_body_is_answered_too() -> None:
+    app = Echo()
+    body = bytes(50_000)
+    first = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n" + body
+    second = b"GET /second HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    async with (
+        running(app) as server,
+        raw_tls(server.port, client_context(live("E1"))) as (reader, writer),
+    ):
+        writer.write(first + second[:10])
+        await reader.readuntil(b"</echo>")
+        writer.write(second[10:])
+        assert b"<echo></echo>" in await ended(reader)
+    assert [(path, size) for _, path, seen in app.seen if (size := len(seen)) is not None] == [
+        ("/", 50_000),
+        ("/second", 0),
+    ]
+
+
 async def test_stopping_waits_for_the_answer_under_way() -> None:
     app = Echo()
     app.hold.clear()
@@ -366,9 +409,9 @@ async def test_a_connection_that_the_listener_took_last_is_not_served() -> None:
         await server.stop()
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-        server.accept(None, transport)  # type: ignore[arg-type]
+        transport, stream = await loop.connect_accepted_socket(server.stream, ours)
         assert transport.is_closing()
+        assert stream.is_closing()  # type: ignore[attr-defined]
         assert server._open == 0
         theirs.close()
 

@@ -26,6 +26,7 @@ from gridpost.services.endpoint.evidence import Archive
 from gridpost.services.endpoint.tracking import (
     acknowledgement_row,
     happen,
+    is_signed,
     message_row,
     record,
     tracking_row,
@@ -313,9 +314,13 @@ class Arrival:
 def _send(
     work: UnitOfWork, message: InternalMessage, original: BoxEntry, now: datetime, priority: int
 ) -> None:
-    """503 cl. 5.6.2: an acknowledgement takes the reverse of the route its original came by."""
+    """503 cl. 5.6.2: an acknowledgement takes the reverse of the route its original came by.
+
+    One that waits for its signature is journalled with it (`old_network.uploading`).
+    """
     work.box.enqueue(message, original.route, original.delivery.expires_at, priority)
-    work.journal.append(acknowledgement_row(Side.SENT, message, original.route, now))
+    if is_signed(message.metadata) or not message.metadata.internal_type.must_be_signed:
+        work.journal.append(acknowledgement_row(Side.SENT, message, original.route, now))
 
 
 def _arrived_again(work: UnitOfWork, entry: BoxEntry, now: datetime, priority: int) -> None:

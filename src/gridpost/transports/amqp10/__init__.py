@@ -6,8 +6,8 @@ from gridpost.transports.amqp10.keeper import Backoff, SessionKeeper
 from gridpost.transports.amqp10.limits import AmqpLimits
 from gridpost.transports.amqp10.sasl import Credentials
 from gridpost.transports.amqp10.server import AmqpServer, ConnectionView
-from gridpost.transports.amqp10.socks import SocksProxy
 from gridpost.transports.amqp10.tls import TlsCredentials, TlsProvider
+from gridpost.transports.socks import SocksProxy
 
 __all__ = [
     "AmqpClient",

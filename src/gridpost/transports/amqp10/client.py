@@ -35,9 +35,9 @@ from gridpost.transports.amqp10.link import Link
 from gridpost.transports.amqp10.receiver import Receiver
 from gridpost.transports.amqp10.sasl import ClientSasl, Credentials, Unwelcome
 from gridpost.transports.amqp10.sender import Sender
-from gridpost.transports.amqp10.socks import SocksProxy, connect_through
 from gridpost.transports.amqp10.stream import Stream
 from gridpost.transports.amqp10.tls import ClientContexts, TlsProvider
+from gridpost.transports.socks import SocksProxy, connect_through
 from gridpost.wire.amqp.types import Map
 
 _PORTS: Final = {"amqps": 5671, "amqp": 5672}

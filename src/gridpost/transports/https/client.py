@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
-
-import httpcore
+from urllib.parse import SplitResult, urlsplit
 
 from gridpost.core.https import Authorise, HttpAnswer, HttpRequest
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.transports.https.judging import JudgingBackend
+from gridpost.transports.https.line import Line
+from gridpost.transports.https.proxy import lead_through, read_proxy
 from gridpost.transports.https.tls import verified_chain
 
 # What leads to the next URL after an answer came: the server in front of a directory speaks.
@@ -26,10 +25,6 @@ _GATEWAY_FAULTS = (502, 503, 504)
 
 # How long a working secondary URL is preferred before the primary one is tried again.
 _PREFERENCE_SECONDS = 900.0
-
-_PIECE = 256 * 1024
-
-_PROXY_SCHEMES = ("http", "socks5", "socks5h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +62,8 @@ class HttpsClient:
         """
         self._tls = tls
         self._keeping = keeping
-        self._kept: dict[str, list[_Line]] = {}
-        self._proxy = _proxy(proxy) if proxy else None
+        self._kept: dict[str, list[_Kept]] = {}
+        self._proxy = read_proxy(proxy) if proxy else None
         self._timeouts = timeouts or Timeouts()
         self._max_answer = max_answer
         self._working: dict[tuple[str, ...], tuple[str, float]] = {}
@@ -103,52 +98,61 @@ class HttpsClient:
     async def close(self) -> None:
         """Everything that was kept."""
         kept, self._kept = self._kept, {}
-        for line in (line for lines in kept.values() for line in lines):
-            await line.close()
+        for held in (held for several in kept.values() for held in several):
+            await held.line.end()
 
     async def _answer(self, attempt: _Attempt) -> HttpAnswer:
-        line = await self._take(attempt.url)
-        if line is not None:
+        kept = await self._take(attempt.url)
+        if kept is not None:
             try:
-                answer = await attempt.run(line, self._timeouts)
+                return await self._run(attempt, kept)
             except Refusal as refusal:
-                await line.close()
                 # The server may have closed it at this moment: a new one tells.
-                if refusal.rule is not Rule.UNREACHABLE or attempt.connected:
+                if refusal.rule is not Rule.UNREACHABLE:
                     raise
-            except BaseException:
-                await line.close()
-                raise
-            else:
-                await self._keep(attempt.url, line)
-                return answer
-        line = _Line(self._tls(), self._proxy, self._keeping)
+        return await self._run(attempt, None)
+
+    async def _run(self, attempt: _Attempt, kept: _Kept | None) -> HttpAnswer:
+        keeping = self._keeping
         try:
-            answer = await attempt.run(line, self._timeouts)
+            async with asyncio.timeout(self._timeouts.exchange):
+                if kept is None:
+                    context, now = self._tls(), time.monotonic()
+                    line, chain = await attempt.connect(context, self._proxy, self._timeouts)
+                    until = now + (0.0 if keeping is None else keeping.age)
+                    kept = _Kept(line, context, chain, until)
+                else:
+                    attempt.judge_again(kept.chain)
+                answer = await attempt.run(kept.line, kept.chain, keep=keeping is not None)
+        except TimeoutError:
+            if kept is not None:
+                await kept.line.end()
+            seconds = self._timeouts.exchange
+            raise attempt.failed(f"no answer within {seconds:g} s") from None
         except BaseException:
-            await line.close()
+            if kept is not None:
+                await kept.line.end()
             raise
-        await self._keep(attempt.url, line)
+        if keeping is None or not kept.line.open:
+            await kept.line.end()
+        else:
+            kept.idle_until = time.monotonic() + keeping.idle
+            self._kept.setdefault(attempt.url, []).append(kept)
         return answer
 
-    async def _take(self, url: str) -> _Line | None:
+    async def _take(self, url: str) -> _Kept | None:
         """A kept connection that still counts; those that do not are closed."""
         if self._keeping is None:
             return None
         context, now = self._tls(), time.monotonic()
-        lines = self._kept.get(url, [])
-        while lines:
-            line = lines.pop()
-            if line.context is context and now < line.until and line.open:
-                return line
-            await line.close()
+        several = self._kept.get(url, [])
+        while several:
+            kept = several.pop()
+            counts = kept.context is context and now < min(kept.until, kept.idle_until)
+            if counts and kept.line.open:
+                return kept
+            await kept.line.end()
         return None
-
-    async def _keep(self, url: str, line: _Line) -> None:
-        if self._keeping is None or not line.open:
-            await line.close()
-            return
-        self._kept.setdefault(url, []).append(line)
 
     def _in_order(self, urls: tuple[str, ...]) -> list[str]:
         preferred = self._preferred(urls)
@@ -159,41 +163,15 @@ class HttpsClient:
         return url if time.monotonic() - since <= _PREFERENCE_SECONDS else urls[0]
 
 
-class _Line:
-    """One connection at a time to one server, with the chain that the server showed."""
+@dataclass(slots=True)
+class _Kept:
+    """A connection with the chain that its server showed, and how long it may be used."""
 
-    def __init__(
-        self, context: ssl.SSLContext, proxy: httpcore.Proxy | None, keeping: Keeping | None
-    ) -> None:
-        self.context = context
-        self.until = time.monotonic() + (0.0 if keeping is None else keeping.age)
-        self.kept = keeping is not None
-        self.chain: tuple[bytes, ...] = ()
-        self.judge: Callable[[ssl.SSLObject | None], None] = lambda peer: None
-        self._backend = JudgingBackend(lambda peer: self.judge(peer))
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=context,
-            proxy=proxy,
-            network_backend=self._backend,
-            max_connections=1,
-            max_keepalive_connections=int(self.kept),
-            keepalive_expiry=None if keeping is None else keeping.idle,
-        )
-
-    @property
-    def pool(self) -> httpcore.AsyncConnectionPool:
-        return self._pool
-
-    @property
-    def open(self) -> bool:
-        """Is there a connection that another request could take?"""
-        return any(c.is_available() and not c.has_expired() for c in self._pool.connections)
-
-    async def close(self) -> None:
-        try:
-            await self._pool.aclose()
-        finally:
-            await self._backend.close()
+    line: Line
+    context: ssl.SSLContext
+    chain: tuple[bytes, ...]
+    until: float
+    idle_until: float = 0.0
 
 
 class _Attempt:
@@ -203,127 +181,93 @@ class _Attempt:
         self, request: HttpRequest, url: str, authorise: Authorise, max_answer: int
     ) -> None:
         self._request = request
-        self.url = self._url = url
+        self.url = url
         self._authorise = authorise
         self._max_answer = max_answer
-        self._chain: tuple[bytes, ...] = ()
         self.sent = False
         """May a byte of the request have reached the server?"""
-        self.connected = False
-        """Was a connection opened for it?"""
 
-    async def run(self, line: _Line, timeouts: Timeouts) -> HttpAnswer:
-        target = self._target()
-        line.judge = self._judge
-        if line.chain:
-            # What was true at the handshake may not be any more.
-            self._authorise(line.chain)
-            self._chain = line.chain
-            self.sent = True
+    async def connect(
+        self, context: ssl.SSLContext, proxy: SplitResult | None, timeouts: Timeouts
+    ) -> tuple[Line, tuple[bytes, ...]]:
+        """503 cl. 8.4.1, and whose certificate it is, before a byte of the request goes out."""
+        parts = self._checked()
+        host, port = str(parts.hostname), parts.port or 443
+        loop = asyncio.get_running_loop()
+        line = Line(context, host)
         try:
-            async with (
-                asyncio.timeout(timeouts.exchange),
-                line.pool.stream(
-                    self._request.method,
-                    target,
-                    headers=self._headers(line.kept),
-                    content=_in_pieces(self._request.body),
-                    extensions={"timeout": {"connect": timeouts.connect}},
-                ) as response,
-            ):
-                body = await self._body(response)
-        except Refusal:
-            raise
+            async with asyncio.timeout(timeouts.connect):
+                if proxy is None:
+                    await loop.create_connection(lambda: line, host, port)
+                else:
+                    led = await lead_through(proxy, host, port)
+                    await loop.create_connection(lambda: line, sock=led)
+                secured = await line.secured
+            chain = verified_chain(secured)
+            if not chain:
+                raise Refusal(Rule.CHAIN_NOT_TRUSTED, f"{self.url} shows no verified certificate")
+            self._authorise(chain)
+        except ssl.SSLCertVerificationError as error:
+            await line.end()
+            raise Refusal(
+                Rule.CHAIN_NOT_TRUSTED,
+                f"the certificate of {self.url} is not trusted: {error.verify_message}",
+            ) from error
         except TimeoutError:
-            raise self._failed(f"no answer within {timeouts.exchange:g} s") from None
-        except (httpcore.NetworkError, httpcore.TimeoutException) as error:
-            raise self._network_failure(error) from error
-        except (httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
-            raise self._failed(str(error) or type(error).__name__) from error
-        line.chain = self._chain
-        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
-        return HttpAnswer(response.status, body, self._url, headers, self._chain)
+            await line.end()
+            raise self.failed(f"no connection within {timeouts.connect:g} s") from None
+        except (OSError, ValueError) as error:
+            await line.end()
+            raise self.failed(str(error) or type(error).__name__) from error
+        except BaseException:
+            await line.end()
+            raise
+        return line, chain
 
-    def _target(self) -> str:
-        parts = urlsplit(self._url)
+    def judge_again(self, chain: tuple[bytes, ...]) -> None:
+        """What was true at the handshake of a kept connection may not be any more."""
+        self._authorise(chain)
+
+    async def run(self, line: Line, chain: tuple[bytes, ...], *, keep: bool) -> HttpAnswer:
+        self.sent = True
+        try:
+            found = await line.exchange(self._head(keep), self._request.body, self._max_answer)
+        except Refusal:
+            raise Refusal(
+                Rule.LIMIT_EXCEEDED, f"{self.url} answers more than {self._max_answer} bytes"
+            ) from None
+        except OSError as error:
+            raise self.failed(str(error) or type(error).__name__) from error
+        return HttpAnswer(found.status, found.body, self.url, found.headers, chain)
+
+    def _checked(self) -> SplitResult:
+        parts = urlsplit(self.url)
         # 503 cl. 7.4: nothing but HTTPS, whatever was configured.
         if parts.scheme.lower() != "https" or not parts.hostname:
-            raise Refusal(Rule.INCONSISTENT_CONFIGURATION, f"'{self._url}' is no https URL")
-        return self._url.rstrip("/") + self._request.path
+            raise Refusal(Rule.INCONSISTENT_CONFIGURATION, f"'{self.url}' is no https URL")
+        return parts
 
-    def _headers(self, kept: bool) -> list[tuple[str, str]]:
-        parts = urlsplit(self._url)
-        headers = [
-            ("Host", parts.netloc.rpartition("@")[2]),
-            ("Accept", self._request.media_type),
+    def _head(self, keep: bool) -> bytes:
+        parts = urlsplit(self.url.rstrip("/") + self._request.path)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [
+            f"{self._request.method} {target} HTTP/1.1",
+            f"Host: {parts.netloc.rpartition('@')[2]}",
+            f"Accept: {self._request.media_type}",
         ]
-        if not kept:
-            headers.append(("Connection", "close"))
+        if not keep:
+            lines.append("Connection: close")
         if self._request.body:
-            headers += [
-                ("Content-Type", self._request.media_type),
-                ("Content-Length", str(len(self._request.body))),
+            lines += [
+                f"Content-Type: {self._request.media_type}",
+                f"Content-Length: {len(self._request.body)}",
             ]
-        return headers
+        if not all(line.isascii() and line.isprintable() for line in lines) or " " in target:
+            raise Refusal(Rule.INCONSISTENT_CONFIGURATION, f"'{self.url}' is no https URL")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
-    async def _body(self, response: httpcore.Response) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in response.aiter_stream():
-            size += len(chunk)
-            if size > self._max_answer:
-                raise Refusal(
-                    Rule.LIMIT_EXCEEDED, f"{self._url} answers more than {self._max_answer} bytes"
-                )
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-    def _judge(self, peer: ssl.SSLObject | None) -> None:
-        """503 cl. 8.4.1, and whose certificate it is, before a byte of the request goes out."""
-        chain = verified_chain(peer)
-        if not chain:
-            raise Refusal(Rule.CHAIN_NOT_TRUSTED, f"{self._url} shows no verified certificate")
-        self._authorise(chain)
-        self._chain = chain
-        self.sent = self.connected = True
-
-    def _network_failure(self, error: Exception) -> Refusal:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                return Refusal(
-                    Rule.CHAIN_NOT_TRUSTED,
-                    f"the certificate of {self._url} is not trusted: {cause.verify_message}",
-                )
-            cause = cause.__cause__ or cause.__context__
-        return self._failed(str(error) or type(error).__name__)
-
-    def _failed(self, reason: str) -> Refusal:
-        return Refusal(Rule.UNREACHABLE, f"{self._url} cannot be reached: {reason}")
-
-
-def _in_pieces(body: bytes) -> bytes | AsyncIterator[bytes]:
-    """A large body is encrypted and sent bit by bit, not copied as a whole at every step."""
-    if len(body) <= _PIECE:
-        return body
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for start in range(0, len(body), _PIECE):
-            yield body[start : start + _PIECE]
-
-    return pieces()
-
-
-def _proxy(url: str) -> httpcore.Proxy:
-    parts = urlsplit(url)
-    # TLS to the proxy itself would look like TLS to the peer.
-    if parts.scheme not in _PROXY_SCHEMES or not parts.hostname or not parts.port:
-        raise Refusal(
-            Rule.INCONSISTENT_CONFIGURATION,
-            f"a proxy is given as http://host:port or socks5://host:port, not as '{url}'",
-        )
-    auth = (parts.username, parts.password or "") if parts.username else None
-    return httpcore.Proxy(f"{parts.scheme}://{parts.hostname}:{parts.port}", auth=auth)
+    def failed(self, reason: str) -> Refusal:
+        return Refusal(Rule.UNREACHABLE, f"{self.url} cannot be reached: {reason}")
 
 
 def _worst(failures: list[Refusal]) -> Refusal:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal, Rule
@@ -23,6 +22,9 @@ from gridpost.wire.x509 import read_certificate
 
 if TYPE_CHECKING:
     from gridpost.transports.https.server import HttpsServer
+
+
+TOO_LARGE = "The head of the request is too large."
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +47,7 @@ def client_chain(scope: Mapping[str, Any]) -> tuple[bytes, ...]:
     return tuple(chain)
 
 
-class TlsHttpProtocol(H11Protocol):
+class TlsHttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with the client's chain in the scope and a deadline for each phase."""
 
     owner: HttpsServer  # set by the server before the connection is made
@@ -55,6 +57,8 @@ class TlsHttpProtocol(H11Protocol):
         self._deadline: tuple[str, asyncio.TimerHandle] | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._phase: str | None = None
+        self._head = self._unfinished = self._begun = 0
         peer = transport.get_extra_info("ssl_object")
         self._version = peer.version() if peer is not None else None
         try:
@@ -72,7 +76,7 @@ class TlsHttpProtocol(H11Protocol):
             return
         self._end_with_certificate(chain)
         self.owner.connections.add(self.live)
-        self._watch("header")
+        self._enter("header")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch(None)
@@ -83,24 +87,61 @@ class TlsHttpProtocol(H11Protocol):
         self.owner.gone()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        if self.conn.their_state is h11.IDLE:
-            self._watch("header")
-        super().data_received(data)
+    def data_received(self, data: bytes | memoryview) -> None:
+        if self.transport.is_closing():
+            return
+        if self._phase is None:
+            self._enter("header")
+        alone, self._begun = self._phase == "header", 0
+        super().data_received(data)  # type: ignore[arg-type]
+        if self._phase == "header" and alone and self._begun <= 1:
+            # llhttp keeps what is incomplete, without a limit of its own.
+            self._unfinished += len(data)
+            if self._unfinished > self.owner.limits.max_header:
+                self.send_400_response(TOO_LARGE)
         if self.transport.is_closing():
             self._watch(None)
-        elif self.conn.their_state is h11.SEND_BODY:
-            self._watch("body")
-        elif self.conn.their_state is not h11.IDLE:
-            self._watch(None)
 
-    def handle_events(self) -> None:
+    def on_message_begin(self) -> None:
+        self._head = self._unfinished = 0
+        self._begun += 1
+        self._enter("header")
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise ValueError("RFC 9112 3.2: a request names one host")
+        self._enter("body")
         # Set here, where every request passes, pipelined ones included.
         self.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
-        super().handle_events()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._enter(None)
+        super().on_message_complete()
+
+    def _count(self, octets: int) -> None:
+        self._head += octets
+        if self._head > self.owner.limits.max_header:
+            raise ValueError(TOO_LARGE)
+
+    def _enter(self, phase: str | None) -> None:
+        self._phase = phase
+        self._watch(phase)
 
     def on_response_complete(self) -> None:
-        self._watch(None)
+        if self._phase == "body" and self.cycle.response_complete:
+            # Answered before it was all here: what still comes would be read without a limit.
+            self.transport.close()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -117,22 +158,17 @@ class TlsHttpProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP never reaches the application, which would answer in its own form."""
         answer = self.owner.malformed_answer
-        if answer is None:
-            super().send_400_response(msg)
+        if self.transport.is_closing():
             return
-        media_type, body = answer(msg)
-        headers = [
-            (b"content-type", media_type.encode("ascii")),
-            (b"content-length", str(len(body)).encode("ascii")),
-            (b"connection", b"close"),
-        ]
-        events = (
-            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # in the middle of an answer there is no place for another one
+            return
+        media_type, body = ("text/plain", msg.encode()) if answer is None else answer(msg)
+        head = (
+            "HTTP/1.1 400 Bad Request\r\n"
+            f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
-        for event in events:
-            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(head.encode("ascii") + body)
         self.transport.close()
 
     def tls_extension(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.https.connection import LiveConnection, TlsHttpProtocol
+from gridpost.transports.https.stream import TlsStream
 from gridpost.transports.https.tls import ClientCertificate, ServerTls
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class HttpsServer:
         self._open = 0
         self._empty = asyncio.Event()
         self._empty.set()
-        self._arriving: set[asyncio.Task[bool]] = set()
+        self._arriving: set[_ServerStream] = set()
         self._stopping = False
         self._state = ServerState()
         self._config = uvicorn.Config(
@@ -87,7 +88,6 @@ class HttpsServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=cast(int, limits.idle_seconds),
-            h11_max_incomplete_event_size=limits.max_header,
         )
         self._config.load()
         self._lifespan = self._config.lifespan_class(self._config)
@@ -109,14 +109,16 @@ class HttpsServer:
         if self._lifespan.should_exit:
             raise Refusal(Rule.INTERNAL, "the application could not start")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Arrival(self), host, port, backlog=1024)
+        self._server = await loop.create_server(
+            lambda: _ServerStream(self), host, port, backlog=1024
+        )
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     async def stop(self) -> None:
         self._stopping = True
         self._server.close()
-        for task in list(self._arriving):
-            task.cancel()
+        for stream in list(self._arriving):
+            stream.abort()
         for protocol in list(self._state.connections):
             protocol.shutdown()
         with suppress(TimeoutError):
@@ -132,28 +134,49 @@ class HttpsServer:
                 await self._empty.wait()
         await self._lifespan.shutdown()
 
-    def accept(self, arrival: _Arrival, transport: asyncio.Transport) -> None:
+    def stream(self) -> _ServerStream:
+        """For each connection that the listener takes."""
+        return _ServerStream(self)
+
+    def accept(self, stream: _ServerStream) -> ssl.SSLContext | None:
+        """With what context it may go on; it is aborted where it may not."""
+        address = address_of(stream)
         if self._stopping:
-            transport.abort()
-            return
+            stream.abort()
+            return None
         if self._open >= self.limits.max_connections:
-            address = address_of(transport)
-            transport.abort()
+            stream.abort()
             self.refused(Refusal(Rule.BUSY, f"{self._open} connections are open already"), address)
-            return
+            return None
+        try:
+            context = self._tls()
+        except Refusal as refusal:
+            stream.abort()
+            self.refused(refusal, address)
+            return None
         self._open += 1
         self._empty.clear()
-        task = asyncio.get_running_loop().create_task(self._start_tls(arrival, transport))
-        self._arriving.add(task)
+        self._arriving.add(stream)
+        return context
 
-        # Here and not in the task, which never runs where it is cancelled before its first step.
-        def arrived(task: asyncio.Task[bool]) -> None:
-            self._arriving.discard(task)
-            if task.cancelled() or task.exception() is not None or not task.result():
-                transport.abort()
-                self.gone()
+    def speak(self, stream: _ServerStream) -> TlsHttpProtocol:
+        """TLS stands: HTTP takes the connection over."""
+        self._arriving.discard(stream)
+        protocol = TlsHttpProtocol(self._config, self._state, self._lifespan.state)
+        protocol.owner = self
+        protocol.app = _with_tls(self._config.loaded_app, protocol)
+        protocol.connection_made(cast(asyncio.Transport, stream))
+        return protocol
 
-        task.add_done_callback(arrived)
+    def not_secured(self, stream: _ServerStream, error: Exception | None) -> None:
+        self._arriving.discard(stream)
+        self.gone()
+        address = address_of(stream)
+        if isinstance(error, ssl.SSLError):
+            self.refused(_not_let_in(error), address)
+        else:
+            # It went away or said nothing: there was nobody to refuse.
+            _log.info("no TLS with %s: %s", address, error)
 
     def refused(self, refusal: Refusal, address: str) -> None:
         """Everybody can cause this: whoever listens has to bound what it keeps."""
@@ -165,39 +188,6 @@ class HttpsServer:
         self._open -= 1
         if not self._open:
             self._empty.set()
-
-    async def _start_tls(self, arrival: _Arrival, transport: asyncio.Transport) -> bool:
-        """Whether HTTP has taken the connection over."""
-        loop = asyncio.get_running_loop()
-        secured: asyncio.Transport | None = None
-        try:
-            secured = await loop.start_tls(
-                transport,
-                arrival,
-                self._tls(),
-                server_side=True,
-                ssl_handshake_timeout=self.limits.handshake_seconds,
-                ssl_shutdown_timeout=self.limits.shutdown_seconds,
-            )
-        except ssl.SSLError as error:
-            self.refused(_not_let_in(error), address_of(transport))
-        except Refusal as refusal:
-            self.refused(refusal, address_of(transport))
-        except OSError as error:
-            # It went away or said nothing: there was nobody to refuse.
-            _log.info("no TLS with %s: %s", address_of(transport), error)
-        if secured is None:
-            return False
-        protocol = TlsHttpProtocol(self._config, self._state, self._lifespan.state)
-        protocol.owner = self
-        protocol.app = _with_tls(self._config.loaded_app, protocol)
-        try:
-            arrival.hand_over(secured, protocol)
-        except Exception:
-            # A bug of ours costs this connection and nothing else.
-            _log.exception("a connection could not be served")
-            secured.abort()
-        return True
 
 
 @asynccontextmanager
@@ -221,33 +211,50 @@ async def serve(
         await server.stop()
 
 
-class _Arrival(asyncio.Protocol):
-    """A connection until its handshake is done; keeps what comes before HTTP is ready for it."""
+class _ServerStream(TlsStream):
+    """A connection from its first packet on; uvicorn takes it for a transport."""
 
     def __init__(self, server: HttpsServer) -> None:
+        super().__init__(server.limits.shutdown_seconds)
         self._server = server
-        self._early: list[bytes] = []
-        self._lost: tuple[Exception | None] | None = None
+        self._accepted = False
+        self._protocol: TlsHttpProtocol | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        raw = cast(asyncio.Transport, transport)
-        raw.pause_reading()  # the first bytes belong to the handshake
-        self._server.accept(self, raw)
+    def on_made(self) -> None:
+        context = self._server.accept(self)
+        if context is None:
+            return
+        self._accepted = True
+        seconds = self._server.limits.handshake_seconds
+        self._deadline = self._loop.call_later(seconds, self.abort)
+        self.start_tls(context, server_side=True)
 
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
+    def on_secured(self, tls: ssl.SSLObject) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        try:
+            self._protocol = self._server.speak(self)
+        except Exception:
+            # A bug of ours costs this connection and nothing else.
+            _log.exception("a connection could not be served")
+            self.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = (exc,)
+    def on_octets(self, octets: memoryview) -> None:
+        if self._protocol is not None:
+            self._protocol.data_received(octets)
 
-    def hand_over(self, transport: asyncio.Transport, protocol: TlsHttpProtocol) -> None:
-        protocol.connection_made(transport)
-        transport.set_protocol(protocol)
-        for data in self._early:
-            if not transport.is_closing():
-                protocol.data_received(data)
-        if self._lost is not None:
-            protocol.connection_lost(self._lost[0])
+    def on_writable(self, writable: bool) -> None:
+        if self._protocol is not None:
+            (self._protocol.resume_writing if writable else self._protocol.pause_writing)()
+
+    def on_lost(self, error: Exception | None, orderly: bool) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+        elif self._accepted:
+            self._server.not_secured(self, error)
 
 
 def _with_tls(app: Any, protocol: TlsHttpProtocol) -> ASGIApp:
@@ -286,7 +293,7 @@ def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
     return limited
 
 
-def address_of(transport: asyncio.BaseTransport) -> str:
+def address_of(transport: asyncio.BaseTransport | TlsStream) -> str:
     peer = transport.get_extra_info("peername")
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
 

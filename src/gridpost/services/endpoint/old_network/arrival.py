@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from gridpost.core.acknowledgement import compose
+import structlog
+
+from gridpost.core.acknowledgement import compose, fingerprint_content
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.journal import refusal_row
 from gridpost.core.message import (
@@ -27,6 +29,8 @@ from gridpost.services.endpoint.old_network.network import OldNetwork
 from gridpost.services.endpoint.tracking import processor_value
 from gridpost.wire.mades11.compression import expand
 from gridpost.wire.seal.opening import Opened
+
+log = structlog.get_logger(__name__)
 
 
 class OldArrival(Arrival):
@@ -102,6 +106,28 @@ class OldArrival(Arrival):
         made = compose(kind, original, content, message_id=new_message_id(), now=now)
         organization = self._network.settings.organization
         return replace(made, metadata=replace(made.metadata, sender_description=organization))
+
+    async def _answer(self, opened: Opened, now: datetime) -> InternalMessage:
+        """Cl. 3.10.3: an acknowledgement may have to wait for the signing device (VERIFYING).
+
+        The message itself does not: it is stored and offered, and `Uploading` signs what it sends.
+        """
+        try:
+            return await super()._answer(opened, now)
+        except Refusal as refusal:
+            if refusal.rule is not Rule.KEY_TOKEN:
+                raise
+            original = opened.message.metadata
+            log.warning(
+                "acknowledgement waits for the signing device",
+                message_id=original.message_id, reason=refusal.message, id=refusal.id,
+            )  # fmt: skip
+            return self._compose(
+                InternalType.DELIVERY_ACKNOWLEDGEMENT,
+                original,
+                fingerprint_content(opened.fingerprint),
+                now,
+            )
 
     async def _log(self, metadata: Metadata, refusal: Refusal, now: datetime) -> None:
         row = refusal_row(

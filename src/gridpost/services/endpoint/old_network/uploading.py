@@ -16,7 +16,7 @@ import structlog
 
 from gridpost.core.certificate import Certificate
 from gridpost.core.delivery import Side
-from gridpost.core.message import SealedMessage
+from gridpost.core.message import Metadata, SealedMessage
 from gridpost.core.message_box import Outgoing
 from gridpost.core.node import NodeComponent
 from gridpost.core.ports import UnitOfWork
@@ -24,7 +24,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.node_session import NodeSession, Refused
 from gridpost.services.endpoint.context import EndpointContext
 from gridpost.services.endpoint.old_network.settings import OldSettings
-from gridpost.services.endpoint.tracking import is_signed, message_row
+from gridpost.services.endpoint.tracking import acknowledgement_row, is_signed, message_row
 from gridpost.services.endpoint.transfer import Attempt
 from gridpost.wire.seal.closing import seal_message
 from gridpost.wire.seal.signing import sign
@@ -84,7 +84,7 @@ class Uploading:
 
     async def attempt(self, outgoing: Outgoing) -> Attempt:
         """services.endpoint.transfer.SecondCourier."""
-        accepted, where = False, ""
+        accepted, where, awaited = False, "", _awaits_signature(outgoing.message.metadata)
         try:
             component, certificate = await self._route(outgoing)
             outgoing = await self._signed(outgoing)
@@ -94,6 +94,8 @@ class Uploading:
         except Refusal as refusal:
             return self._failed(outgoing, refusal, accepted)
         if outcome is None:
+            if awaited and outgoing.message.metadata.internal_type.is_acknowledgement:
+                await self._journal(outgoing)
             return Attempt(
                 outgoing, self._context.clock.now(), len(sealed.body), accepted=True, where=where
             )
@@ -123,7 +125,7 @@ class Uploading:
         """Cl. 3.10.3: what was accepted while the signing device was away is signed now, once."""
         context, message = self._context, outgoing.message
         metadata = message.metadata
-        if is_signed(metadata) or not metadata.internal_type.must_be_signed:
+        if not _awaits_signature(metadata):
             return outgoing
         now = context.clock.now()
         profile = context.settings.profile(metadata.receiver_code)
@@ -144,6 +146,12 @@ class Uploading:
 
         await context.store.run(store)
         return replace(outgoing, message=signed)
+
+    async def _journal(self, outgoing: Outgoing) -> None:
+        """An acknowledgement that had to wait; what was not written down yet is sent again."""
+        now = self._context.clock.now()
+        row = acknowledgement_row(Side.SENT, outgoing.message, outgoing.route, now)
+        await self._context.store.run(lambda work: work.journal.append(row))
 
     async def _seal(self, outgoing: Outgoing, certificate: Certificate | None) -> SealedMessage:
         message, now = outgoing.message, self._context.clock.now()
@@ -229,6 +237,10 @@ class Uploading:
     def _tell(self, item: _Item, outcome: Refused | Refusal | None) -> None:
         if not item.done.done():
             item.done.set_result(outcome)
+
+
+def _awaits_signature(metadata: Metadata) -> bool:
+    return metadata.internal_type.must_be_signed and not is_signed(metadata)
 
 
 _FINAL = frozenset(

@@ -1,4 +1,4 @@
-"""SOCKS 5 (RFC 1928, 1929): the only proxies that carry AMQPS (503 cl. 10)."""
+"""SOCKS 5 (RFC 1928, 1929): the proxies that carry AMQPS as well as HTTPS (503 cl. 10)."""
 
 from __future__ import annotations
 
