@@ -2,7 +2,8 @@
 # Brings a fresh Debian or Ubuntu machine to the point where `make test` and `make demo` run.
 # This file alone decides which system packages Gridpost needs and when the virtual environment is stale.
 #
-#   GRIDPOST_PYTHON   interpreter to use instead of the first suitable one
+#   GRIDPOST_PYTHON               interpreter to use instead of the first suitable one
+#   GRIDPOST_DISTRIBUTION_PYTHON  where the distribution's own is, which is tried first (/usr/bin/python3)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,12 +20,12 @@ suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <
 # distribution's own: one that somebody compiled beside it is often built without profile-guided optimisation and
 # runs plain Python at two thirds of the speed.
 find_python() {
-    local candidate
+    local candidate own=${GRIDPOST_DISTRIBUTION_PYTHON-/usr/bin/python3}
     if [ -z "${GRIDPOST_PYTHON:-}" ] && [ -x .venv/bin/python ] && suitable .venv/bin/python; then
         .venv/bin/python -c 'import sys; print(sys._base_executable)'
         return
     fi
-    for candidate in ${GRIDPOST_PYTHON:-/usr/bin/python3 python3 python3.13 python3.12 python3.11}; do
+    for candidate in ${GRIDPOST_PYTHON:-$own python3 python3.13 python3.12 python3.11}; do
         if have "$candidate" && suitable "$candidate"; then command -v "$candidate"; return; fi
     done
     return 1

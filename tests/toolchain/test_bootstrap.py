@@ -67,7 +67,12 @@ class Machine:
         self.calls_file.write_text("")
         return subprocess.run(
             [self.bin / "bash", self.project / "scripts/bootstrap.sh"],
-            env={"PATH": str(self.bin), "CALLS": str(self.calls_file), **environment},
+            env={
+                "PATH": str(self.bin),
+                "CALLS": str(self.calls_file),
+                "GRIDPOST_DISTRIBUTION_PYTHON": "",
+                **environment,
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -130,6 +135,16 @@ def test_another_python_in_front_of_the_path_does_not_change_the_environment(mac
     )
     assert machine.bootstrap().returncode == 0
     assert machine.calls() == []
+
+
+def test_the_distributions_own_python_comes_before_one_on_the_path(machine, tmp_path):
+    own = tmp_path / "distribution-python3"
+    shutil.copy(machine.bin / "python3", own)
+    assert machine.bootstrap(GRIDPOST_DISTRIBUTION_PYTHON=str(own)).returncode == 0
+    assert machine.calls("distribution-python3 -m") == [
+        "distribution-python3 -m venv --clear .venv"
+    ]
+    assert machine.calls("python3 -m venv") == []
 
 
 def test_an_environment_that_was_not_finished_is_made_again(machine):
