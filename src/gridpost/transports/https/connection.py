@@ -160,7 +160,8 @@ class TlsHttpProtocol(HttpToolsProtocol):
         answer = self.owner.malformed_answer
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        if cycle is not None and not cycle.response_complete:
             self.transport.abort()  # in the middle of an answer there is no place for another one
             return
         media_type, body = ("text/plain", msg.encode()) if answer is None else answer(msg)
