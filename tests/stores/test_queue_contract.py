@@ -94,6 +94,13 @@ async def test_messages_come_out_in_the_order_in_which_they_went_in(store: Queue
     assert await texts(store) == [b"%d" % at for at in range(300)]
 
 
+async def test_bodies_of_any_octets_come_out_as_they_went_in(store: QueueStore) -> None:
+    contents = [b"\0", bytes(range(256)), b"\xff\0\xc3", b"0" * 16, "ä\0ö".encode(), b"\0\0\0"]
+    for content in contents:
+        await commit(store, put(message=queued(content)))
+    assert await texts(store) == contents
+
+
 async def test_a_large_message_keeps_its_place_between_small_ones(store: QueueStore) -> None:
     contents = [b"a", LARGE, b"b", b"c", LARGE, b"d"]
     await asyncio.gather(*(commit(store, put(message=queued(c))) for c in contents))

@@ -22,7 +22,8 @@ _QUEUES = """
     WHERE queue.active = 1 GROUP BY queue.queue ORDER BY queue.code
 """
 # Python hands its lock to another thread at every row that SQLite gives: a page of messages comes as
-# two values. An aggregate of a sorted subquery keeps its order (SQLite, group_concat).
+# two values. SQLite keeps the order of a sorted subquery in an aggregate without promising it, so each
+# body has its number before it, and one that is not where it should be is read by itself.
 _READY = "queue = (SELECT queue FROM queue WHERE code = ?) AND held IS NULL"
 _MESSAGES = f"""
     SELECT json_group_array(json_array(
@@ -31,11 +32,12 @@ _MESSAGES = f"""
     )) FROM (SELECT * FROM message WHERE {_READY} AND number > ? ORDER BY number LIMIT ?)
 """
 _BODIES = f"""
-    SELECT CAST(group_concat(body, '') AS BLOB) FROM (
-        SELECT body FROM message WHERE {_READY} AND number > ? AND number <= ?
+    SELECT CAST(group_concat(printf('%016x', number) || body, '') AS BLOB) FROM (
+        SELECT number, body FROM message WHERE {_READY} AND number > ? AND number <= ?
         AND body IS NOT NULL ORDER BY number
     )
 """
+_NUMBER_OCTETS = 16
 
 
 def queues(connection: sqlite3.Connection) -> Sequence[QueueState]:
@@ -87,14 +89,26 @@ def messages(
             )
         last = found[-1].number if found else after
         (bodies,) = connection.execute(_BODIES, (queue, after, last)).fetchone()
+        end = 0
+        for message, length in zip(found, lengths, strict=True):
+            if length is None:
+                continue
+            start = end + _NUMBER_OCTETS
+            if bodies[end:start] == b"%016x" % message.number:
+                message.content = bodies[start : start + length]
+            else:
+                message.content = _body_alone(connection, message.number)
+            end = start + length
     finally:
         connection.execute("ROLLBACK")
-    start = 0
-    for message, length in zip(found, lengths, strict=True):
-        if length is not None:
-            message.content = bodies[start : start + length]
-            start += length
     return found
+
+
+def _body_alone(connection: sqlite3.Connection, number: int) -> bytes:
+    (content,) = connection.execute(
+        "SELECT body FROM message WHERE number = ?", (number,)
+    ).fetchone()
+    return bytes(content)
 
 
 def uuid_text(digits: str) -> str:
