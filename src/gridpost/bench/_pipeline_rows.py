@@ -31,6 +31,8 @@ DOCUMENTS = max(12_000, EVENTS // 500)
 PROOFS = max(30_000, EVENTS // 200)
 _DIFFERENT = 200
 _SAMPLE = 500
+_GROUP = 2_000
+"""Proofs that a process of the pool is given at once: as many as a batch of Spark has."""
 
 
 def _certificates(journals: Any) -> list[KnownCertificate]:
@@ -82,19 +84,18 @@ def verify(spark: Any, home: Path, journals: Any) -> tuple[float, float]:
     file = home / "proofs.parquet"
     with parquet.ParquetWriter(file, rows.schema) as out:
         for _ in range(copies):
-            for at in range(0, rows.num_rows, 250):
-                out.write_table(rows.slice(at, 250), row_group_size=250)
+            for at in range(0, rows.num_rows, _GROUP):
+                out.write_table(rows.slice(at, _GROUP), row_group_size=_GROUP)
     total = parquet.read_metadata(file).num_rows
     groups = [(str(file), number) for number in range(parquet.read_metadata(file).num_row_groups)]
     certificates, roots = _certificates(journals), journals.roots
     judge = judging(certificates, roots, "")
 
     def ours() -> Counter[str]:
-        frame = spark.read.parquet(str(file)).repartition(2)
+        frame = spark.read.parquet(str(file)).repartition(2, *facts.ROW)  # as a build spreads them
         rows = frame.mapInArrow(judge, AUDIT).groupBy("verdict").count().collect()
         return Counter({row["verdict"]: row["count"] for row in rows})
 
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
     with _pool(certificates, roots) as pool:
 
         def theirs() -> Counter[str]:
@@ -134,8 +135,8 @@ def market(spark: Any, home: Path) -> tuple[float, float]:
 
     def ours() -> tuple[int, Decimal]:
         frame = spark.read.parquet(str(folder)).mapInArrow(parse, SPARK_PARSED)
-        # As `market_points` takes them out. A lambda of Spark SQL is interpreted for each point and cost more
-        # than everything else in the JVM: the check would be what is measured.
+        # As `market_points` takes them out: a lambda of Spark SQL is interpreted for each point, and the
+        # check would be a good part of what is measured.
         points = frame.selectExpr("explode(values.quantity) AS quantity")
         row = points.selectExpr("count(*)", "sum(quantity)").collect()[0]
         return int(row[0]), row[1]

@@ -110,8 +110,8 @@ class Builder(Incremental):
             order = F.struct("time", "component", "instance", "sequence")
             row = F.struct(*facts.LINEAGE, F.col("time").alias("known_at"), "content")
             once = documents.groupBy("day", "message_id").agg(F.min_by(row, order).alias("first"))
-            spread = once.select("day", "message_id", "first.*").repartition(self._parallelism())
-            return spread.mapInArrow(parse, SPARK_PARSED)
+            rows = once.select("day", "message_id", "first.*")
+            return self._spread(rows).mapInArrow(parse, SPARK_PARSED)
 
         self._progress("content.market")
         self._per_day(
@@ -227,7 +227,7 @@ class Builder(Incremental):
 
         def read(documents: DataFrame) -> DataFrame:
             # The same columns as they came, and what was found in them.
-            spread = documents.repartition(self._parallelism())
+            spread = self._spread(documents)
             return spread.mapInArrow(envelopes.read_payloads, envelopes.SPARK_READ)
 
         self._per_day(CONTENT, "envelopes_read", ("envelope_documents",), read, source=CONTENT)
@@ -254,11 +254,11 @@ class Builder(Incremental):
         def judged(evidence: DataFrame) -> DataFrame:
             if documents.pointer().parts:
                 # Of the journal row that the evidence is from: what its sender had signed.
-                row = ["component", "instance", "sequence"]
-                held = self._read(documents, documents.pointer().parts).select(*row, "content")
-                evidence = evidence.join(held, on=row, how="left")
-            spread = evidence.repartition(self._parallelism())
-            return spread.mapInArrow(judge, AUDIT).drop("build")
+                held = self._read(documents, documents.pointer().parts).select(
+                    *facts.ROW, "content"
+                )
+                evidence = evidence.join(held, on=list(facts.ROW), how="left")
+            return self._spread(evidence).mapInArrow(judge, AUDIT).drop("build")
 
         self._progress("gold.proof_audit")
         self._per_day(GOLD, "proof_audit", ("proofs",), judged, also=text)

@@ -237,8 +237,11 @@ class Incremental:
         """Those of the last build: what silver holds."""
         return marks_of(self._lake)
 
-    def _parallelism(self) -> int:
-        return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 4)
+    def _spread(self, rows: DataFrame) -> DataFrame:
+        """Over all workers, for work that costs far more than to move a row to it."""
+        number = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 4)
+        # By what makes a row: without a key Spark sorts all rows first, to deal them out alike every time.
+        return rows.repartition(number, *facts.ROW)
 
     def _read(self, table: Table, parts: Sequence[Part]) -> DataFrame:
         return read(self._spark, table, parts)

@@ -44,7 +44,8 @@ _DECLARATION = re.compile(
     rb"(?:[ \t\r\n]+encoding[ \t\r\n]*=[ \t\r\n]*(?P<r>[\"'])(?P<encoding>[^\"'<>]*)(?P=r))?"
     rb"(?:[ \t\r\n]+standalone[ \t\r\n]*=[ \t\r\n]*(?:'(?:yes|no)'|\"(?:yes|no)\"))?[ \t\r\n]*\?>"
 )
-_MISC = re.compile(rb"(?:[ \t\r\n]++|<!--.*?-->|<\?.*?\?>)*+", re.DOTALL)
+# Atomic, and not possessive: see `xml_shape`.
+_MISC = re.compile(rb"(?>(?:[ \t\r\n]++|<!--.*?-->|<\?.*?\?>)*)", re.DOTALL)
 _CHUNK = 64 * 1024
 
 

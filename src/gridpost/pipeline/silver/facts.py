@@ -10,7 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-LINEAGE = ("component", "instance", "sequence", "segment")
+ROW = ("component", "instance", "sequence")
+LINEAGE = (*ROW, "segment")
 # How far a fact may lie from its message. Wider than any expiration time and any retention.
 DAYS_AFTER, DAYS_BEFORE = 400, 2
 
