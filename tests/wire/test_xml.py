@@ -411,6 +411,16 @@ def test_a_known_shape_is_measured_again_when_the_limits_are_others() -> None:
     assert caught.value.rule is Rule.LIMIT_EXCEEDED
 
 
+def test_values_of_a_known_shape_are_no_longer_than_the_limit() -> None:
+    schema = Schema("a.xsd", parse(ANY_SCHEMA))
+    document = "<a><b c='{}' d='e'/></a>"
+    for value in ("1", "2" * 20):
+        assert schema.read(document.format(value), SMALL)[0].get("c") == value
+    with pytest.raises(Refusal) as caught:
+        schema.read(document.format("3" * 21), SMALL)
+    assert caught.value.rule is Rule.LIMIT_EXCEEDED
+
+
 ANY_SCHEMA = """
 <xsd:schema xmlns:xsd="http://www.w3.org/2001/XMLSchema"><xsd:element name="a"><xsd:complexType>
 <xsd:sequence><xsd:any processContents="skip" minOccurs="0" maxOccurs="unbounded"/></xsd:sequence>

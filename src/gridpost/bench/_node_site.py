@@ -175,7 +175,7 @@ async def node_site(folder: Path) -> AsyncIterator[Site]:
 component = "node"
 code = "NODE"
 home = "{folder}/node"
-roots = ["{folder}/root/root.pem"]
+roots = ["{folder / "root" / "root.pem"}"]
 
 [contact]
 {"".join(f'{name} = "{value}"' + chr(10) for name, value in CONTACT.items())}

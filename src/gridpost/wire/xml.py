@@ -106,8 +106,8 @@ class Schema:
         within = self._known.get(shape)
         if within is None:
             root = in_own_thread(lambda: _build(octets, limits))
-        elif within is limits:
-            # Only text differs from a document that was within these limits.
+        elif within is limits and not _long_attribute(limits.max_attribute_length, octets):
+            # Only texts and values differ from a document that was within these limits.
             root = _parse(octets)
         else:
             root = _build(octets, limits)

@@ -23,6 +23,11 @@ MAX_TOTAL = 2 * 1024 * 1024
 # Character data that libxml2 does not keep. A leading blank could be the start of a run of blanks,
 # which it does keep, so such text stays part of the shape.
 _TEXT = re.compile(rb">[^< \t\r\n][^<]*+")
+# The value of an attribute, which libxml2 does not keep either; that of a namespace it does. No '<' or '>' is in it, so
+# that a tag ends where it ended.
+_VALUE = re.compile(
+    rb"([ \t\r\n](?!xml)[^ \t\r\n=<>\"']++[ \t\r\n]*=[ \t\r\n]*)(?:\"[^\"<>]*+\"|'[^'<>]*+')"
+)
 # A reference to a declared entity: its name would be kept.
 _ENTITY = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]++|#x[0-9A-Fa-f]++);)")
 # Only tags whose first '>' closes them: a '>' in an attribute could hide names behind it. Groups are atomic,
@@ -36,10 +41,14 @@ _PLAIN = re.compile(
 
 
 def shape_of(octets: bytes) -> bytes:
-    """The document without its character data; empty for a document not to be remembered."""
+    """The document without its character data and the values of its attributes.
+
+    Whatever has the same shape as a well-formed document has the same names in the same places, because
+    only what stands between quotes, and between tags, differs. Empty for a document not to be remembered.
+    """
     if len(octets) > MAX_DOCUMENT or _ENTITY.search(octets):
         return b""
-    return _TEXT.sub(b">", octets)
+    return _VALUE.sub(rb'\1""', _TEXT.sub(b">", octets))
 
 
 _PIECES = re.compile(rb">([^< \t\r\n][^<]*+)")
