@@ -23,8 +23,8 @@ MAX_TOTAL = 2 * 1024 * 1024
 # Character data that libxml2 does not keep. A leading blank could be the start of a run of blanks,
 # which it does keep, so such text stays part of the shape.
 _TEXT = re.compile(rb">[^< \t\r\n][^<]*+")
-# The value of an attribute, which libxml2 does not keep either; that of a namespace it does. No '<' or '>' is in it, so
-# that a tag ends where it ended.
+# The value of an attribute, which libxml2 does not keep either; that of a namespace it does. No '<' or '>' is
+# in it, so that a tag ends where it ended.
 _VALUE = re.compile(
     rb"([ \t\r\n](?!xml)[^ \t\r\n=<>\"']++[ \t\r\n]*=[ \t\r\n]*)(?:\"[^\"<>]*+\"|'[^'<>]*+')"
 )
