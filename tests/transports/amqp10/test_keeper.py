@@ -199,6 +199,9 @@ class Socks:
             (size,) = await reader.readexactly(1)
             good = (user, (await reader.readexactly(size)).decode()) == self._password
             writer.write(bytes((1, 0 if good else 1)))
+            if not good:
+                writer.close()
+                return
         _, _, _, kind = await reader.readexactly(4)
         size = (await reader.readexactly(1))[0] if kind == 3 else 4 if kind == 1 else 16
         name = await reader.readexactly(size)
