@@ -1,7 +1,8 @@
 """How fast the capacity service answers, beside an echo over the same broker.
 
 Service, echo, clients and subscribers run in processes of their own against one private RabbitMQ with
-TLS. The clients publish one request that was made before, so they cost the same in both cases.
+TLS. The clients publish requests that were made before, so they cost the same in both cases; each differs
+from those before it, as requests do. (Until 2026-11-17 all were the same, which is read more quickly.)
 Both publish with confirms, mandatory, and settle afterwards; the echo does so for each request by
 itself, the service for all that one commit made ready, and it publishes three broadcasts more.
 Rate: 50 clients in a closed loop, nobody subscribed: their Login asks for a border that there is not,
@@ -20,6 +21,7 @@ import re
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -44,6 +46,8 @@ from gridpost.core.market_time import MarketTime, Period
 from gridpost.wire.cmm import Alc, AllocationReq, AllocationResp, Allocations, decode, encode
 
 PREFETCH = 250
+REQUESTS = 20_000
+"""Different ones; then they begin again."""
 WARM_UP, SECONDS = 2.0, 6.0
 BROADCAST_RATE = 10.0
 """Requests per second while subscribers listen."""
@@ -62,8 +66,9 @@ def measure() -> Measurement:
 async def _measure(folder: Path, url: str) -> Measurement:
     configuration, port = write_configuration(folder, url, PREFETCH)
     period = _period()
-    request = _request(period)
-    size = await _with_service(folder, url, configuration, port, period, _response_size(request))
+    requests = _requests(period)
+    first = _response_size(requests[0])
+    size = await _with_service(folder, url, configuration, port, period, first)
     rates: dict[str, list[float]] = {"echo": [], "service": []}
     tails: dict[str, list[float]] = {"echo": [], "service": []}
     middles: dict[str, list[float]] = {"echo": [], "service": []}
@@ -74,7 +79,7 @@ async def _measure(folder: Path, url: str) -> Measurement:
 
             async def both(clients: list[LoadClient], name: str = name) -> None:
                 nonlocal paced
-                asking = _asking(clients, request)
+                asking = _asking(clients, requests)
                 rate = await closed_loop(asking, WARM_UP, SECONDS)
                 rates[name].append(rate)
                 if name == "echo" and not paced:
@@ -88,7 +93,7 @@ async def _measure(folder: Path, url: str) -> Measurement:
             else:
                 await _with_service(folder, url, configuration, port, period, both)
     alone, crowd, deliveries = await _broadcasting(
-        folder, url, configuration, port, period, request
+        folder, url, configuration, port, period, requests
     )
     echo, service = median(rates["echo"]), median(rates["service"])
     figures = {
@@ -152,9 +157,16 @@ def _period() -> Period:
     return clock.periods(day, timedelta(hours=1))[12]
 
 
-def _request(period: Period) -> bytes:
-    alc = Alc("bench-123456", period.start, period.end, 1)
-    return encode(AllocationReq(AllocationType.AON, (Allocations(IN_AREA, OUT_AREA, (alc,)),)))
+def _requests(period: Period) -> list[bytes]:
+    """All of one size."""
+    asked = [
+        Alc(f"bench-{100_000 + number}", period.start, period.end, 1 + number % 9)
+        for number in range(REQUESTS)
+    ]
+    return [
+        encode(AllocationReq(AllocationType.AON, (Allocations(IN_AREA, OUT_AREA, (alc,)),)))
+        for alc in asked
+    ]
 
 
 def _response_size(request: bytes):  # type: ignore[no-untyped-def]
@@ -168,17 +180,22 @@ def _response_size(request: bytes):  # type: ignore[no-untyped-def]
     return ask
 
 
-def _asking(clients: list[LoadClient], request: bytes) -> list[Ask]:
-    return [partial(client.ask, request) for client in clients]
+def _asking(clients: list[LoadClient], requests: list[bytes]) -> list[Ask]:
+    bodies = cycle(requests)
+
+    async def ask(client: LoadClient) -> object:
+        return await client.ask(next(bodies))
+
+    return [partial(ask, client) for client in clients]
 
 
 async def _broadcasting(
-    folder: Path, url: str, configuration: Path, port: int, period: Period, request: bytes
+    folder: Path, url: str, configuration: Path, port: int, period: Period, requests: list[bytes]
 ) -> tuple[float, float, float]:
     """Mean service time without and with subscribers, and deliveries per second to them."""
 
     async def work(clients: list[LoadClient]) -> tuple[float, float, float]:
-        asking = _asking(clients, request)
+        asking = _asking(clients, requests)
         await at_rate(asking, BROADCAST_RATE, WARM_UP)
         alone = await _service_time(port, asking)
         with process(
