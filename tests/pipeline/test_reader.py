@@ -65,6 +65,7 @@ def reading(lake: Lake) -> Iterator[dict[str, Seen]]:
             seen[name].counts.append(len(rows))
             if last:
                 return
+            stop.wait(0.05)  # the writer needs the processors as well
 
     threads = [threading.Thread(target=look, args=(name,)) for name in ROWS]
     for thread in threads:
