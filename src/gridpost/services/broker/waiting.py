@@ -21,8 +21,7 @@ from gridpost.services.broker.served_queue import PutOff
 
 log = structlog.get_logger(__name__)
 
-_BATCH: Final = 500
-"""Messages that are read at once; the next are read when no more than so many wait."""
+_BATCH: Final = 256
 _AHEAD: Final = 4
 """Bodies that are loaded before it is their turn."""
 
@@ -170,7 +169,7 @@ class Waiting:
 
     def fill(self) -> bool:
         """Read on if the window runs low; False: there is no need to."""
-        if len(self._window) > _BATCH or not self.behind:
+        if len(self._window) >= _BATCH // 2 or not self.behind:
             return False
         if not self._reading:
             self._reading = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
@@ -21,23 +20,14 @@ _QUEUES = """
     FROM queue LEFT JOIN message ON message.queue = queue.queue AND message.held IS NULL
     WHERE queue.active = 1 GROUP BY queue.queue ORDER BY queue.code
 """
-# Python hands its lock to another thread at every row that SQLite gives: a page of messages comes as
-# two values. SQLite keeps the order of a sorted subquery in an aggregate without promising it, so each
-# body has its number before it, and one that is not where it should be is read by itself.
-_READY = "queue = (SELECT queue FROM queue WHERE code = ?) AND held IS NULL"
+_COLUMNS = (
+    "number, message_id, sender, message_type, stored_at, expires_at, size, priority, deliveries"
+)
 _MESSAGES = f"""
-    SELECT json_group_array(json_array(
-        number, lower(hex(message_id)), sender, message_type, stored_at, expires_at, size, priority,
-        deliveries, length(body)
-    )) FROM (SELECT * FROM message WHERE {_READY} AND number > ? ORDER BY number LIMIT ?)
+    SELECT {_COLUMNS}, body FROM message
+    WHERE queue = (SELECT queue FROM queue WHERE code = ?) AND held IS NULL AND number > ?
+    ORDER BY number LIMIT ?
 """
-_BODIES = f"""
-    SELECT CAST(group_concat(printf('%016x', number) || body, '') AS BLOB) FROM (
-        SELECT number, body FROM message WHERE {_READY} AND number > ? AND number <= ?
-        AND body IS NOT NULL ORDER BY number
-    )
-"""
-_NUMBER_OCTETS = 16
 
 
 def queues(connection: sqlite3.Connection) -> Sequence[QueueState]:
@@ -53,67 +43,48 @@ def messages(
     connection: sqlite3.Connection, queue: str, after: int, limit: int, max_octets: int
 ) -> Sequence[Queued]:
     found: list[Queued] = []
-    lengths: list[int | None] = []
     octets = 0
-    connection.execute("BEGIN")
+    cursor = connection.execute(_MESSAGES, (queue, after, limit))
     try:
-        (rows,) = connection.execute(_MESSAGES, (queue, after, limit)).fetchone()
         for (
             number,
             key,
             sender,
             kind,
-            stored,
-            expires,
+            stored_at,
+            expires_at,
             size,
             priority,
             failed,
-            length,
-        ) in json.loads(rows):
-            octets += length or 0
-            if octets > max_octets and found and length is not None:
-                break
-            lengths.append(length)
+            body,
+        ) in cursor:
+            if body is not None:
+                octets += size
+                if octets > max_octets and found:
+                    break
             found.append(
                 Queued(
                     number,
                     uuid_text(key),
                     sender,
                     kind,
-                    from_microseconds(stored),
-                    from_microseconds(expires),
+                    from_microseconds(stored_at),
+                    from_microseconds(expires_at),
                     size,
                     priority,
                     failed,
+                    body,
                 )
             )
-        last = found[-1].number if found else after
-        (bodies,) = connection.execute(_BODIES, (queue, after, last)).fetchone()
-        end = 0
-        for message, length in zip(found, lengths, strict=True):
-            if length is None:
-                continue
-            start = end + _NUMBER_OCTETS
-            if bodies[end:start] == b"%016x" % message.number:
-                message.content = bodies[start : start + length]
-            else:
-                message.content = _body_alone(connection, message.number)
-            end = start + length
     finally:
-        connection.execute("ROLLBACK")
+        cursor.close()
     return found
 
 
-def _body_alone(connection: sqlite3.Connection, number: int) -> bytes:
-    (content,) = connection.execute(
-        "SELECT body FROM message WHERE number = ?", (number,)
-    ).fetchone()
-    return bytes(content)
-
-
-def uuid_text(digits: str) -> str:
-    """What `str(UUID(hex=digits))` gives, in a fraction of the time."""
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+def uuid_text(key: bytes) -> str:
+    """What `str(UUID(bytes=key))` gives, in a fraction of the time."""
+    text = key.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def body(connection: sqlite3.Connection, number: int) -> bytes | Staged | None:
