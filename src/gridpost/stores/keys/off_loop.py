@@ -1,6 +1,6 @@
 """Where slow key operations run: in threads, because RSA releases the interpreter lock.
 
-To hand work to a thread and its outcome back costs a good part of what RSA itself costs. So what was
+To hand work to a thread and its outcome back wakes a thread and the loop each time. So what was
 asked for in one turn of the loop is divided among the threads and handed over in a few pieces.
 """
 
