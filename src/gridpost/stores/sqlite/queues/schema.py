@@ -32,7 +32,8 @@ _MESSAGE = """
         body BLOB
     ) STRICT
 """
-# Every id that arrived, until it expires. Without an index by time: `forget` walks the key.
+# Every id that arrived, until it expires; the latest are in `recent`. Without an index by time:
+# `forget` walks the key.
 _KNOWN = """
     CREATE TABLE known (
         message_id BLOB NOT NULL,
@@ -68,4 +69,16 @@ _HANDED_OUT = ("ALTER TABLE queue ADD COLUMN handed_out INTEGER NOT NULL DEFAULT
 # Where in its file a body begins: several bodies share a file.
 _START = ("ALTER TABLE message ADD COLUMN start INTEGER NOT NULL DEFAULT 0",)
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT, _START)
+# Ids that are not in `known` yet, in the order of their arrival: see `known.py`.
+_RECENT = (
+    """
+    CREATE TABLE recent (
+        number INTEGER PRIMARY KEY,
+        message_id BLOB NOT NULL,
+        queue INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT, _START, _RECENT)
