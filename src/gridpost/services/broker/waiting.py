@@ -82,7 +82,10 @@ class Waiting:
     # ------------------------------------------------------------ coming and going
 
     def arrived(self, message: Queued) -> bool:
-        """It is safe in the store. False: it was read from there already."""
+        """It is safe in the store. False: what is sent next is the same as before.
+
+        Then it was read already, or others are behind the window, and whoever left them there reads on.
+        """
         behind = self.behind
         self._last = max(self._last, message.number)
         if message.number <= self._end:
@@ -92,7 +95,7 @@ class Waiting:
             self._append(message)
         else:
             message.content = None
-        return True
+        return not behind
 
     def head(self) -> Queued | None:
         returned, window = self._returned, self._window
