@@ -61,7 +61,7 @@ class TestNetwork:
                 request.body,
                 chain=self.directories[asking].own.chain,
             )
-            return HttpAnswer(response.status_code, response.content, peer.urls[0])
+            return HttpAnswer(response.status_code, (response.content,), peer.urls[0])
 
         return ask
 

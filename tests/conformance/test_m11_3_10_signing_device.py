@@ -12,6 +12,7 @@ import pytest
 from gridpost.assembly.clock import SystemClock
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.delivery import Side
+from gridpost.core.explanation import Actor, Explanation
 from gridpost.core.journal import AcknowledgementRow, MessageRow
 from gridpost.core.message import SIGNATURE, InternalType
 from gridpost.core.refusal import Refusal, Rule
@@ -83,12 +84,16 @@ async def test_a_message_waits_in_verifying_for_the_device_and_goes_on_by_itself
                 assert entry.delivery.state.value == "VERIFYING"
                 assert entry.metadata.processors_named(SIGNATURE) == ()
                 assert "waits for the signing device" in (await one.trace(sent))[0].detail
+                told = await until_told(one, Side.SENT, sent)
+                assert told.summary.startswith("waits for the signing device: ")
+                assert told.actor is Actor.US
                 assert await message_rows(one, sent) == []
             # A restart changes nothing, nor does an attempt that finds the device still away.
             async with one.run():
                 assert (await one.entry(sent)).delivery.state.value == "VERIFYING"
                 device.put_back()
                 entry = await one.until(sent, "DELIVERED", "RECEIVED")
+                assert "device" not in (await explained(one, Side.SENT, sent)).summary
                 assert await two.receive() == (sent, b"without the device")
                 (processor,) = entry.metadata.processors_named(SIGNATURE)
                 (row,) = await message_rows(one, sent)
@@ -118,6 +123,9 @@ async def test_an_acknowledgement_waits_for_the_device_and_goes_on_by_itself(
                 # The document itself waits for nothing.
                 assert await two.receive() == (sent, b"for whoever cannot sign now")
                 assert await acknowledgement_rows(two, sent, DELIVERY) == []
+                told = await until_told(two, Side.RECEIVED, sent)
+                assert "its acknowledgement waits for the signing device: " in told.summary
+                assert told.actor is Actor.US
             assert (await one.entry(sent)).delivery.state.value not in ("DELIVERED", "RECEIVED")
             # A restart changes nothing, nor does an attempt that finds the device still away.
             async with two.run():
@@ -130,6 +138,21 @@ async def test_an_acknowledgement_waits_for_the_device_and_goes_on_by_itself(
                     while not (own := await acknowledgement_rows(two, sent, DELIVERY)):
                         await asyncio.sleep(0.01)
                 assert [one.signature for one in own] == [row.signature]
+                assert "device" not in (await explained(two, Side.RECEIVED, sent)).summary
+
+
+async def explained(one: OldGridpost, side: Side, message_id: str) -> Explanation:
+    assert one.running is not None
+    return await one.running.core.explaining.explain(side, message_id)
+
+
+async def until_told(one: OldGridpost, side: Side, message_id: str) -> Explanation:
+    """After the first attempt to transfer what is not signed."""
+    async with asyncio.timeout(60):
+        while "device" not in (told := await explained(one, side, message_id)).summary:
+            await asyncio.sleep(0.01)
+    assert "\n" not in told.summary
+    return told
 
 
 DELIVERY = InternalType.DELIVERY_ACKNOWLEDGEMENT

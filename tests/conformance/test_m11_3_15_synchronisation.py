@@ -267,7 +267,7 @@ def _read(components: str) -> Any:
 def _answer(content: str, name: str = "GetAllDirectoryDataResponse") -> Envelope:
     head, tail = envelope_text(SOAP_12)
     text = head + container(name, content) + tail
-    return read_answer("application/soap+xml", text.encode(), (), "GetAllDirectoryData", BytesIO)
+    return read_answer("application/soap+xml", [text.encode()], (), "GetAllDirectoryData", BytesIO)
 
 
 @pytest.mark.req("m11-3.5.5-a", component="node")

@@ -191,7 +191,7 @@ class _Stub:
     async def call(self, urls: Any, authorise: Any, operation: str, *more: Any) -> Envelope:
         head, tail = envelope_text(SOAP_12)
         text = head + self._text + tail
-        return read_answer("application/soap+xml", text.encode(), (), operation, BytesIO)
+        return read_answer("application/soap+xml", [text.encode()], (), operation, BytesIO)
 
 
 @pytest.mark.req("m11-5.6.1-b", component="node")

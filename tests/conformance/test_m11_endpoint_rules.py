@@ -219,7 +219,7 @@ class Stub:
         head, tail = envelope_text(SOAP_12)
         text = head + self._text + tail
         return read_answer(
-            "application/soap+xml", text.encode(), (DOWNLOADED_CONTENT,), operation, BytesIO
+            "application/soap+xml", [text.encode()], (DOWNLOADED_CONTENT,), operation, BytesIO
         )
 
 
@@ -386,16 +386,16 @@ async def test_documents_travel_as_attachments(
     read: list[str] = []
     real_compose, real_read = node_soap.compose, node_soap.read_answer
 
-    def compose(operation: str, *more: Any, **options: Any) -> tuple[str, bytes]:
+    def compose(operation: str, *more: Any, **options: Any) -> tuple[str, Any]:
         media, body = real_compose(operation, *more, **options)
         if operation == "UploadMessages":
-            composed.append((media, len(body)))
+            composed.append((media, sum(map(len, body))))
         return media, body
 
-    def read_reply(content_type: str, body: bytes, *more: Any) -> Envelope:
-        if len(body) > 1_000_000:
+    def read_reply(content_type: str, pieces: tuple[bytes, ...], *more: Any) -> Envelope:
+        if sum(map(len, pieces)) > 1_000_000:
             read.append(content_type)
-        return real_read(content_type, body, *more)
+        return real_read(content_type, pieces, *more)
 
     monkeypatch.setattr(node_soap, "compose", compose)
     monkeypatch.setattr(node_soap, "read_answer", read_reply)

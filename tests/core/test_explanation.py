@@ -129,6 +129,22 @@ def test_the_first_thing_that_holds_it_up_is_named(given: Facts, actor: Actor, w
     assert "\n" not in found.summary
 
 
+def test_what_waits_for_the_signing_device_is_for_the_operator_of_this_endpoint() -> None:
+    failing = [
+        *happened(Event.VERIFY),
+        Occurrence(Event.TRANSFER_FAILED, "the token 'x' is not there"),
+    ]
+    sent = explain(facts(*failing, device_away="the token 'x' is not there"))
+    assert sent.summary == "waits for the signing device: the token 'x' is not there"
+    assert sent.actor is Actor.US
+    received = facts(*happened(Event.VERIFIED), side=Side.RECEIVED, device_away="no token")
+    assert explain(received).summary.endswith(
+        "; its acknowledgement waits for the signing device: no token"
+    )
+    assert explain(received).actor is Actor.US
+    assert ("signature", False) in [(s.name, s.good) for s in explain(received).steps]
+
+
 def test_a_message_that_waits_for_long_is_not_said_to_be_about_to_leave() -> None:
     accepted = facts(*happened(ACCEPT))
     assert explain(accepted).actor is Actor.NOBODY

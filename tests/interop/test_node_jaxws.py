@@ -165,9 +165,9 @@ async def test_our_client_exchanges_attachments_with_a_jax_ws_server(
         answers: list[tuple[str, int]] = []
         read = node_soap.read_answer
 
-        def reading(content_type: str, body: bytes, *more: Any) -> Any:
-            answers.append((content_type, len(body)))
-            return read(content_type, body, *more)
+        def reading(content_type: str, pieces: tuple[bytes, ...], *more: Any) -> Any:
+            answers.append((content_type, sum(map(len, pieces))))
+            return read(content_type, pieces, *more)
 
         monkeypatch.setattr(node_soap, "read_answer", reading)
         session = NodeSession(

@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from gridpost.stores.sqlite import arriving as arriving_module
 from gridpost.stores.sqlite.arriving import Arriving
 from gridpost.stores.sqlite.bodies import Bodies
 from gridpost.stores.sqlite.node_store import IN_ROWS, SqliteNodeStore
@@ -41,6 +44,29 @@ def test_a_large_content_is_the_file_that_is_kept(tmp_path: Path) -> None:
     assert kept.exists()
     bodies.discard(staged)
     assert not kept.exists()
+
+
+def test_a_large_content_goes_to_the_disk_while_the_rest_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mib = 1024 * 1024
+    begun, real = [], arriving_module._sync_file_range
+
+    def beginning(handle: int, start: int, count: int, flags: int) -> int:
+        begun.append((start, start + count))
+        return int(real(handle, start, count, flags))
+
+    monkeypatch.setattr(arriving_module, "_sync_file_range", beginning)
+    content = os.urandom(5 * mib + 11)
+    bodies = Bodies(tmp_path, 100)
+    arriving = bodies.arriving()
+    for start in range(0, len(content), 300_000):
+        arriving.write(content[start : start + 300_000])
+    assert [start for start, _ in begun] == [0, *(end for _, end in begun[:-1])]
+    assert begun[-1][1] > len(content) - mib - 300_000
+    staged = bodies.adopt(arriving)
+    assert not isinstance(staged, bytes)
+    assert bodies.read(staged.name, staged.size) == content
 
 
 def test_what_does_not_come_to_an_end_leaves_nothing(tmp_path: Path) -> None:

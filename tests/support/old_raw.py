@@ -37,8 +37,8 @@ class Raw:
             authorise=belongs_to(self.endpoint.node.code),
         )
         self.content_type = answer.headers["content-type"]
-        self.size = len(body)
-        return read_answer(self.content_type, answer.body, (DOWNLOADED_CONTENT,), operation)
+        self.size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        return read_answer(self.content_type, answer.pieces, (DOWNLOADED_CONTENT,), operation)
 
     async def refused(self, operation: str, *texts: str) -> str:
         """The errorCode."""

@@ -144,17 +144,30 @@ def test_an_answer_in_memory_is_read_as_it_was_written() -> None:
     content = bytes(range(256)) * 5000
     for reader_of in (_mtom_answer, _text_answer):
         media_type, body = reader_of(content)
-        envelope = read_answer(media_type, body, [("m", "c")], "DownloadMessages")
+        pieces = [body[:1000], body[1000:]]
+        envelope = read_answer(media_type, pieces, [("m", "c")], "DownloadMessages")
         (document,) = envelope.documents
         assert document.read() == content
         assert document.read() == content
 
 
+def test_a_large_document_is_not_copied_on_its_way_out_and_small_ones_go_together() -> None:
+    small, large = b"s" * 1000, bytes(600 * 1024)
+    texts = ("<m><c>", "</c></m><m><c>", "</c></m><m><c>", "</c></m>")
+    written = MtomMessage.of_many(SOAP_12, texts, (small, large, small))
+    pieces = list(written.pieces())
+
+    views = [piece for piece in pieces if isinstance(piece, memoryview)]
+    assert sum(map(len, views)) == len(large)
+    assert all(view.obj is large for view in views)
+    assert [small in piece for piece in pieces if isinstance(piece, bytes)] == [True, True]
+    assert written.size == sum(map(len, pieces))
+
+
 def _mtom_answer(content: bytes) -> tuple[str, bytes]:
     head, tail = envelope_text(SOAP_12)
     message = MtomMessage.of(SOAP_12, f"{head}<m><c>", f"</c></m>{tail}", content)
-    assert message.whole() == b"".join(message.pieces())
-    return message.content_type, message.whole()
+    return message.content_type, b"".join(message.pieces())
 
 
 def _text_answer(content: bytes) -> tuple[str, bytes]:

@@ -106,7 +106,8 @@ class BenchEndpoint:
         if len(list(answer.body.iterfind("uploadedMessages"))) != len(messages):
             raise RuntimeError("the node did not take every message")
 
-    async def download(self, *, mtom: bool = True) -> list[str]:
+    async def download(self, *, mtom: bool = True) -> dict[str, bytes]:
+        """The documents by message ID."""
         shown = self.signed(self.code)
         request = container(
             "DownloadMessagesRequest",
@@ -118,7 +119,12 @@ class BenchEndpoint:
             + self.auth,
         )
         answer = await self.call("DownloadMessages", [request], mtom=mtom)
-        return [(item.text or "") for item in answer.body.iterfind("messages/messageID")]
+        found = {}
+        for item in answer.body.iterfind("messages"):
+            holder = item.find("content")
+            document = None if holder is None else answer.document(holder)
+            found[required(item, "messageID")] = b"" if document is None else document.read()
+        return found
 
     async def confirm(self, message_ids: Sequence[str]) -> None:
         ids = "".join(element("messageIDs", item) for item in message_ids)
@@ -132,6 +138,7 @@ class BenchEndpoint:
         *,
         mtom: bool = True,
     ) -> Envelope:
+        body: bytes | tuple[bytes | memoryview, ...]
         if contents and not mtom:
             media_type, body = _inline(texts, contents)
         else:
@@ -141,7 +148,7 @@ class BenchEndpoint:
             HttpRequest("POST", "", body, media_type), urls=[self.url], authorise=belongs_to("NODE")
         )
         large = (DOWNLOADED_CONTENT,) if operation == "DownloadMessages" else ()
-        return read_answer(answer.headers["content-type"], answer.body, large, operation)
+        return read_answer(answer.headers["content-type"], answer.pieces, large, operation)
 
 
 def _inline(texts: Sequence[str], contents: Sequence[bytes]) -> tuple[str, bytes]:

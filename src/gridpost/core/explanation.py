@@ -69,6 +69,9 @@ class Facts:
     held: str = ""
     """What an operator of this endpoint has paused, if that keeps this message."""
     ahead: Ahead | None = None
+    device_away: str = ""
+    """MADES 1.1 cl. 3.10.3: why the signing device cannot be used, while it is needed for the message or
+    for its acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,9 @@ def explain(facts: Facts) -> Explanation:
     steps = tuple(_steps(facts))
     if facts.delivery.side is Side.RECEIVED:
         summary, actor = _received(facts)
+        if facts.device_away:
+            waits = f"its acknowledgement waits for the signing device: {facts.device_away}"
+            summary, actor = f"{summary}; {waits}", Actor.US
     else:
         summary, actor = _sent(facts)
     return Explanation(summary, actor, steps)
@@ -139,6 +145,8 @@ def _steps(facts: Facts) -> list[Step]:
         confirmed = state is State.CONFIRMED
         text = "confirmed by an application" if confirmed else "no application has confirmed it"
         steps.append(Step("hand-over", confirmed or None, text))
+    if facts.device_away:
+        steps.append(Step("signature", False, facts.device_away))
     if facts.held:
         steps.append(Step("pause", False, facts.held))
     over = facts.delivery.expires_at <= facts.now
@@ -166,6 +174,8 @@ def _sent(facts: Facts) -> tuple[str, Actor]:
                 f"{recipient} has the document; none of its applications has confirmed it yet",
                 Actor.RECIPIENT_APPLICATION,
             )
+    if state is State.VERIFYING and facts.device_away:
+        return f"waits for the signing device: {facts.device_away}", Actor.US
     hindered = _hindrance(facts)
     if hindered is not None:
         return hindered

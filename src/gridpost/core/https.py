@@ -25,7 +25,8 @@ class TlsCredentials:
 class HttpRequest:
     method: str
     path: str
-    body: bytes = b""
+    body: bytes | tuple[bytes | memoryview, ...] = b""
+    """Or its pieces in order: a large document need not be copied to stand with its envelope."""
     media_type: str = "application/xml"
 
     @property
@@ -37,10 +38,15 @@ class HttpRequest:
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
     status: int
-    body: bytes
+    pieces: tuple[bytes, ...]
+    """The body as it came."""
     url: str
     """Which of the peer's URLs answered."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case."""
     chain: tuple[bytes, ...] = ()
     """What the server showed of itself."""
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.pieces)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import ssl
 from collections.abc import Sequence
 
@@ -351,3 +352,16 @@ async def test_an_answer_that_comes_before_the_request_has_left_is_taken() -> No
         post = HttpRequest("POST", "/", bytes(64 * 1024 * 1024))
         answer = await client().request(post, urls=[f"https://127.0.0.1:{port}"], authorise=anybody)
     assert answer.status == 413
+
+
+async def test_a_body_in_pieces_arrives_as_one() -> None:
+    large = os.urandom(700 * 1024)
+    app = Echo()
+    async with serve(app, "127.0.0.1", 0, tls()) as server:
+        post = HttpRequest("POST", "/", (b"<a>", large, memoryview(large)[5:9], b"", b"</a>"))
+        url = f"https://127.0.0.1:{server.port}"
+        answer = await client().request(post, urls=[url], authorise=anybody)
+    (whole,) = (body for _, _, body in app.seen)
+    assert whole == b"<a>" + large + large[5:9] + b"</a>"
+    assert len(answer.pieces) > 1
+    assert answer.body == b"<echo>" + whole + b"</echo>"

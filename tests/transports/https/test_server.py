@@ -1,6 +1,7 @@
 """The HTTPS server against real TLS clients: who gets in, how slow they may be, when they are put out."""
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -376,6 +377,43 @@ async def test_a_request_behind_a_large_body_is_answered_too() -> None:
         ("/", 50_000),
         ("/second", 0),
     ]
+
+
+async def test_chunks_that_arrive_while_the_application_is_busy_are_read_in_order_and_within_bounds() -> (
+    None
+):
+    largest, read = 0, b""
+    first = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal largest, read
+        if scope["type"] != "http":
+            return
+        more = True
+        while more:
+            message = await receive()
+            largest = max(largest, len(message["body"]))
+            read, more = read + message["body"], message["more_body"]
+            if not first.is_set():
+                first.set()
+                await asyncio.sleep(0.3)  # meanwhile more comes than may wait
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    chunks = [os.urandom(size % 40) + b"!" for size in range(2_000)] + [os.urandom(4_000_000)]
+    async with (
+        running(slow) as server,
+        raw_tls(server.port, client_context(live("E1"))) as (reader, writer),
+    ):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"%x\r\n%b\r\n" % (len(chunks[0]), chunks[0]))
+        await first.wait()
+        for chunk in chunks[1:]:
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        writer.write(b"0\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+    assert read == b"".join(chunks)
+    assert largest <= 1024 * 1024
 
 
 async def test_stopping_waits_for_the_answer_under_way() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import BinaryIO
 
 from lxml import etree
@@ -42,13 +42,13 @@ class NodeSoapClient:
             HttpRequest("POST", "", body, media_type), urls=urls, authorise=authorise
         )
         content_type = answer.headers.get("content-type", "")
-        return await asyncio.to_thread(read_answer, content_type, answer.body, large, operation)
+        return await asyncio.to_thread(read_answer, content_type, answer.pieces, large, operation)
 
 
 def compose(
     operation: str, texts: Sequence[str], contents: Sequence[bytes] = (), *, attach: bool = False
-) -> tuple[str, bytes]:
-    """Media type and bytes of a request; MTOM as soon as there is a document (cl. 5.5).
+) -> tuple[str, bytes | tuple[bytes | memoryview, ...]]:
+    """Media type and body of a request; MTOM as soon as there is a document (cl. 5.5).
 
     `attach`: MTOM without a document, by which the server learns that it may answer so.
     """
@@ -60,12 +60,12 @@ def compose(
     if not contents and not attach:
         return f"{SOAP_12.content_type}; {action}", parts[0].encode()
     message = MtomMessage.of_many(SOAP_12, parts, contents)
-    return f"{message.content_type}; {action}", message.whole()
+    return f"{message.content_type}; {action}", tuple(message.pieces())
 
 
 def read_answer(
     content_type: str,
-    body: bytes,
+    pieces: Iterable[bytes],
     large: Collection[Path],
     operation: str,
     spool: Callable[[], BinaryIO] = in_memory,
@@ -76,7 +76,8 @@ def read_answer(
         reader = MtomReader(mtom, large, LIMITS, spool)
     else:
         reader = EnvelopeReader(MediaType.read(content_type, None).version, large, LIMITS, spool)
-    reader.feed(body)
+    for piece in pieces:
+        reader.feed(piece)
     envelope = reader.close()
     if etree.QName(envelope.body).localname == "Fault":
         raise _refusal(envelope.body, operation)

@@ -61,6 +61,7 @@ class Explaining:
                 self._line(entry),
                 self._held(entry),
                 ahead,
+                "" if self._old is None else self._old.device_away(side, message_id),
             )
         )
 

@@ -181,6 +181,7 @@ class _Attempt:
         self, request: HttpRequest, url: str, authorise: Authorise, max_answer: int
     ) -> None:
         self._request = request
+        self._body = (request.body,) if isinstance(request.body, bytes) else request.body
         self.url = url
         self._authorise = authorise
         self._max_answer = max_answer
@@ -231,14 +232,14 @@ class _Attempt:
     async def run(self, line: Line, chain: tuple[bytes, ...], *, keep: bool) -> HttpAnswer:
         self.sent = True
         try:
-            found = await line.exchange(self._head(keep), self._request.body, self._max_answer)
+            found = await line.exchange(self._head(keep), self._body, self._max_answer)
         except Refusal:
             raise Refusal(
                 Rule.LIMIT_EXCEEDED, f"{self.url} answers more than {self._max_answer} bytes"
             ) from None
         except OSError as error:
             raise self.failed(str(error) or type(error).__name__) from error
-        return HttpAnswer(found.status, found.body, self.url, found.headers, chain)
+        return HttpAnswer(found.status, found.pieces, self.url, found.headers, chain)
 
     def _checked(self) -> SplitResult:
         parts = urlsplit(self.url)
@@ -257,10 +258,11 @@ class _Attempt:
         ]
         if not keep:
             lines.append("Connection: close")
-        if self._request.body:
+        size = sum(map(len, self._body))
+        if size:
             lines += [
                 f"Content-Type: {self._request.media_type}",
-                f"Content-Length: {len(self._request.body)}",
+                f"Content-Length: {size}",
             ]
         if not all(line.isascii() and line.isprintable() for line in lines) or " " in target:
             raise Refusal(Rule.INCONSISTENT_CONFIGURATION, f"'{self.url}' is no https URL")

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gridpost.core.certificate import CertificateKind
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.https.stream import HIGH_WATER
 from gridpost.transports.https.tls import verified_chain
 from gridpost.wire.x509 import read_certificate
 
@@ -124,6 +125,21 @@ class TlsHttpProtocol(HttpToolsProtocol):
         # Set here, where every request passes, pipelined ones included.
         self.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """As uvicorn does it, but what arrives while nothing waits is handed on without a copy."""
+        cycle: Any = self.cycle
+        if cycle.response_complete or (self.parser.should_upgrade() and self._should_upgrade()):
+            return
+        if not cycle.body:
+            cycle.body = body
+        elif isinstance(cycle.body, bytes):
+            cycle.body = bytearray(cycle.body + body)
+        else:
+            cycle.body += body
+        if len(cycle.body) > HIGH_WATER:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self._enter(None)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 import httptools
@@ -36,8 +38,9 @@ class Answer:
         self._parser: Any = httptools.HttpResponseParser(self)
 
     @property
-    def body(self) -> bytes:
-        return b"".join(self._pieces)
+    def pieces(self) -> tuple[bytes, ...]:
+        """Of the body."""
+        return tuple(self._pieces)
 
     def feed(self, octets: memoryview) -> None:
         if self.done.done():
@@ -103,6 +106,16 @@ class Answer:
             self.headers = {}  # RFC 9110 15.2: the answer itself follows
 
 
+def _split(head: bytes, body: Sequence[bytes | memoryview]) -> deque[bytes | memoryview]:
+    """What is written at once: a small beginning of the body goes with the head."""
+    together = bool(body) and len(body[0]) <= _PIECE
+    left: deque[bytes | memoryview] = deque([b"".join([head, body[0]]) if together else head])
+    for part in body[together:]:
+        view = memoryview(part)
+        left.extend(view[start : start + _PIECE] for start in range(0, len(view), _PIECE))
+    return left
+
+
 class Line(TlsStream):
     """Made for `create_connection`; `secured` when TLS stands and before anything was sent."""
 
@@ -121,24 +134,22 @@ class Line(TlsStream):
         """Could it take another request?"""
         return self._usable and not self.is_closing()
 
-    async def exchange(self, head: bytes, body: bytes, limit: int) -> Answer:
+    async def exchange(self, head: bytes, body: Sequence[bytes | memoryview], limit: int) -> Answer:
         """The answer may come before the request has left."""
         answer = self._answer = Answer(limit)
         self._usable = self._quiet = False
         try:
             if self.is_closing():
                 answer.ended(False, None)
-            whole = len(body) <= _PIECE
-            self.write(head + body if whole else head)
-            rest = memoryview(b"" if whole else body)
-            while rest and not answer.done.done():
+            left = _split(head, body)
+            self.write(left.popleft())
+            while left and not answer.done.done():
                 await self._writable.wait()
-                self.write(rest[:_PIECE])
-                rest = rest[_PIECE:]
+                self.write(left.popleft())
                 await asyncio.sleep(0)  # others have something to do as well
             await answer.done
-            self._quiet = not rest
-            self._usable = answer.keeps_alive and not rest
+            self._quiet = not left
+            self._usable = answer.keeps_alive and not left
         finally:
             self._answer = None
         return answer

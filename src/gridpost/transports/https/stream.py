@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 _READ: Final = 256 * 1024
-_CLEAR: Final = 128 * 1024
+_CLEAR: Final = 256 * 1024
 HIGH_WATER: Final = 256 * 1024
 """So much may wait for the socket before whoever writes has to wait."""
 

@@ -277,20 +277,20 @@ class MtomMessage:
             + len(self._tail())
         )
 
-    def whole(self) -> bytes:
-        parts = [self._root()]
-        for number, content in enumerate(self.contents):
-            parts += [self._part(number), content]
-        return b"".join([*parts, self._tail()])
-
     def pieces(self) -> Iterator[bytes | memoryview]:
-        yield self._root()
+        """Small ones are joined; of a large content they are parts, and no copies."""
+        small = bytearray(self._root())
         for number, content in enumerate(self.contents):
-            yield self._part(number)
+            small += self._part(number)
+            if len(small) + len(content) <= _PIECE:
+                small += content
+                continue
+            yield bytes(small)
+            small.clear()
             view = memoryview(content)
             for start in range(0, len(view), _PIECE):
                 yield view[start : start + _PIECE]
-        yield self._tail()
+        yield bytes(small) + self._tail()
 
     def _root(self) -> bytes:
         body = [self.texts[0]]

@@ -12,6 +12,7 @@ from datetime import datetime
 import structlog
 
 from gridpost.core.acknowledgement import compose, fingerprint_content
+from gridpost.core.delivery import Side
 from gridpost.core.identifiers import new_message_id
 from gridpost.core.journal import refusal_row
 from gridpost.core.message import (
@@ -118,6 +119,7 @@ class OldArrival(Arrival):
             if refusal.rule is not Rule.KEY_TOKEN:
                 raise
             original = opened.message.metadata
+            self._network.uploading.not_signed(Side.RECEIVED, original.message_id, refusal)
             log.warning(
                 "acknowledgement waits for the signing device",
                 message_id=original.message_id, reason=refusal.message, id=refusal.id,

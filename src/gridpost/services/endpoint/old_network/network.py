@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from gridpost.core.certificate import Certificate
+from gridpost.core.delivery import Side
 from gridpost.core.https import Authorise
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.message import InternalMessage
@@ -222,6 +223,10 @@ class OldNetwork:
             return self.settings.organization
         found = self.directory.known(code)
         return "" if found is None else found.contact.organization
+
+    def device_away(self, side: Side, message_id: str) -> str:
+        """Why this message, or the acknowledgement of a received one, is not signed yet."""
+        return self.uploading.unsigned.get((side, message_id), "")
 
     def lines(self) -> list[NodeLine]:
         views = {view.node: view for view in self.uploading.views()}

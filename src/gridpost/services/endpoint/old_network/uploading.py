@@ -78,9 +78,17 @@ class Uploading:
         self._session = session
         self._recipients = recipients
         self._queues: dict[str, _NodeQueue] = {}
+        self.unsigned: dict[tuple[Side, str], str] = {}
+        """Why the signing device could not be used, as last heard: for a message that was sent, or for
+        the acknowledgement of one that was received."""
 
     def views(self) -> list[NodeView]:
         return [NodeView(n, len(q.items), q.problem) for n, q in self._queues.items()]
+
+    def not_signed(self, side: Side, message_id: str, refusal: Refusal) -> None:
+        if len(self.unsigned) >= _MOST_UNSIGNED:
+            del self.unsigned[next(iter(self.unsigned))]
+        self.unsigned[side, message_id] = refusal.message
 
     async def attempt(self, outgoing: Outgoing) -> Attempt:
         """services.endpoint.transfer.SecondCourier."""
@@ -129,7 +137,14 @@ class Uploading:
             return outgoing
         now = context.clock.now()
         profile = context.settings.profile(metadata.receiver_code)
-        signed = await sign(message, context.signer(now), profile)
+        concerned = _concerned(metadata)
+        try:
+            signed = await sign(message, context.signer(now), profile)
+        except Refusal as refusal:
+            if refusal.rule is Rule.KEY_TOKEN:
+                self.not_signed(*concerned, refusal)
+            raise
+        self.unsigned.pop(concerned, None)
         journalled = context.settings.journals_content(metadata.message_type)
 
         def store(work: UnitOfWork) -> None:
@@ -242,6 +257,16 @@ class Uploading:
 def _awaits_signature(metadata: Metadata) -> bool:
     return metadata.internal_type.must_be_signed and not is_signed(metadata)
 
+
+def _concerned(metadata: Metadata) -> tuple[Side, str]:
+    """Whose explanation names what this waits for."""
+    if metadata.internal_type.is_acknowledgement:
+        return Side.RECEIVED, metadata.related_message_id
+    return Side.SENT, metadata.message_id
+
+
+_MOST_UNSIGNED = 10_000
+"""Reasons kept for explanations; what waits itself is in the store."""
 
 _FINAL = frozenset(
     {
