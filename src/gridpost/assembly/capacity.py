@@ -35,6 +35,7 @@ from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.console import settings_of
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
+from gridpost.assembly.garbage import keep_what_is_made
 from gridpost.assembly.operations_token import admitting, write_token
 from gridpost.console.frame import Frame
 from gridpost.core.capacity import Market
@@ -204,6 +205,7 @@ async def run_capacity(file: Path) -> None:
 async def _serve(file: Path, stop: asyncio.Event) -> None:
     while not stop.is_set():
         async with running_capacity(read_capacity_configuration(file), file=file) as running:
+            keep_what_is_made()
             stopping = asyncio.create_task(stop.wait())
             ends: set[asyncio.Future[Any]] = {stopping, running.lost}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

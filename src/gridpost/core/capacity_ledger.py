@@ -30,6 +30,10 @@ class Request:
     allocation_type: str
 
 
+RequestKey = tuple[str, str]
+"""User and correlation-id: a second request with both is a repetition (CMM 3.2.2.2)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A line of the ledger, as a replay sees it. Lines with one commit number belong together."""
@@ -93,10 +97,10 @@ class CapacityUnit(Protocol):
         """Unique in this ledger."""
         ...
 
-    def first_outcome(
-        self, user: str, correlation_id: str, since: datetime
-    ) -> tuple[Outcome, ...] | None:
-        """None: this request has not been seen since then."""
+    def first_outcomes(
+        self, asked: Sequence[RequestKey], since: datetime
+    ) -> dict[RequestKey, tuple[Outcome, ...]]:
+        """Of those that works before this one have answered since then."""
         ...
 
     def keep_outcome(

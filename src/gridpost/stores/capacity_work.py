@@ -1,7 +1,8 @@
 """One work on a capacity ledger, whichever database keeps it: what is appended, and the book after it.
 
-Rows are written first; the book in memory follows when they are. A work that fails after it touched
-the book, and a commit that fails, make the book anew from the ledger (`Bookkeeping`).
+What a work appends is numbered at once and written when the work ends, in few statements. A work that
+fails after it touched the book, and a commit that fails, make the book anew from the ledger
+(`Bookkeeping`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from gridpost.core.allocation import Grant, Outcome, apply
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book, Offer, Status, Trigger
-from gridpost.core.capacity_ledger import Entry, Request
+from gridpost.core.capacity_ledger import Entry, Request, RequestKey
 from gridpost.core.journal import JournalRow
 from gridpost.core.market_time import Period
 from gridpost.stores.values import from_microseconds, read_json, to_microseconds, write_json
@@ -113,19 +114,21 @@ class Line:
 class CapacityWork(ABC):
     """core.capacity_ledger.CapacityUnit but for its journal."""
 
-    __slots__ = ("_allocated", "_rows", "_state")
+    __slots__ = ("_allocated", "_kept", "_rows", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._rows: list[JournalRow] = []
+        self._kept: dict[RequestKey, tuple[int, str]] = {}
         self._allocated = False
         state.commit += 1
 
     def done(self) -> None:
-        """At the end of the work: what it noted goes into the journal, in one statement."""
-        rows, self._rows = self._rows, []
-        if rows:
-            self._journal_all(rows)
+        """At the end of the work: what it kept and noted is written."""
+        if self._kept:
+            self._keep_all([(*key, *told) for key, told in self._kept.items()])
+        if self._rows:
+            self._journal_all(self._rows)
 
     @abstractmethod
     def _journal_all(self, rows: Sequence[JournalRow]) -> None: ...
@@ -135,10 +138,12 @@ class CapacityWork(ABC):
         """Their numbers."""
 
     @abstractmethod
-    def _outcomes(self, user: str, correlation_id: str, since: int) -> str | None: ...
+    def _outcomes(
+        self, asked: Sequence[RequestKey], since: int
+    ) -> Iterable[tuple[str, str, str]]: ...
 
     @abstractmethod
-    def _keep(self, user: str, correlation_id: str, at: int, outcomes: str) -> None: ...
+    def _keep_all(self, rows: Sequence[tuple[str, str, int, str]]) -> None: ...
 
     @abstractmethod
     def _forget(self, before: int) -> int: ...
@@ -231,11 +236,13 @@ class CapacityWork(ABC):
         self._state.broadcasts += 1
         return f"{self._state.run}-{self._state.broadcasts}"
 
-    def first_outcome(
-        self, user: str, correlation_id: str, since: datetime
-    ) -> tuple[Outcome, ...] | None:
-        found = self._outcomes(user, correlation_id, to_microseconds(since))
-        return None if found is None else tuple(Outcome(*values) for values in read_json(found))
+    def first_outcomes(
+        self, asked: Sequence[RequestKey], since: datetime
+    ) -> dict[RequestKey, tuple[Outcome, ...]]:
+        return {
+            (user, correlation_id): tuple(Outcome(*values) for values in read_json(text))
+            for user, correlation_id, text in self._outcomes(asked, to_microseconds(since))
+        }
 
     def keep_outcome(
         self, user: str, correlation_id: str, at: datetime, outcomes: Sequence[Outcome]
@@ -243,7 +250,7 @@ class CapacityWork(ABC):
         text = write_json(
             [(o.client_id, o.success, o.message, o.allocation_id, o.confirmed) for o in outcomes]
         )
-        self._keep(user, correlation_id, to_microseconds(at), text)
+        self._kept[user, correlation_id] = (to_microseconds(at), text)
 
     def forget_outcomes(self, before: datetime) -> int:
         return self._forget(to_microseconds(before))

@@ -22,7 +22,7 @@ from gridpost.core.capacity import (
     check_offers,
     in_units,
 )
-from gridpost.core.capacity_ledger import CapacityUnit, Request
+from gridpost.core.capacity_ledger import CapacityUnit, Request, RequestKey
 from gridpost.core.journal import AdministrationRow, AllocationRow, AtcRow, BroadcastRow
 from gridpost.core.market_time import Period
 from gridpost.wire.cmm import Names
@@ -71,12 +71,21 @@ def allocate(
 def _allocate_all(
     unit: CapacityUnit, names: Names, asked: Sequence[Asked], now: datetime, window: timedelta
 ) -> Answer:
+    keys = [key for each in asked if (key := _key(each.request)) is not None]
+    first = unit.first_outcomes(keys, now - window)
     outcomes: list[tuple[Outcome, ...]] = []
     made: list[tuple[Trigger, list[Allocation]]] = []
     touched: dict[Trigger, dict[str, set[datetime]]] = {}
     for each in asked:
-        told, grants, allocations = _allocate(unit, each, now, window)
+        key = _key(each.request)
+        if key in first:
+            outcomes.append(tuple(map(_repeated, first[key])))
+            continue
+        told, grants, allocations = _allocate(unit, each, now)
         outcomes.append(told)
+        if key is not None:
+            unit.keep_outcome(*key, now, told)
+            first[key] = told
         if allocations:
             event = each.request.event
             made.append((event, allocations))
@@ -91,14 +100,15 @@ def _allocate_all(
     return Answer(tuple(outcomes), tuple(notices))
 
 
+def _key(request: Request) -> RequestKey | None:
+    """None: whoever gives no correlation-id cannot repeat a request."""
+    return (request.user, request.correlation_id) if request.correlation_id else None
+
+
 def _allocate(
-    unit: CapacityUnit, asked: Asked, now: datetime, window: timedelta
+    unit: CapacityUnit, asked: Asked, now: datetime
 ) -> tuple[tuple[Outcome, ...], tuple[Grant, ...], list[Allocation]]:
     request = asked.request
-    if request.correlation_id:
-        first = unit.first_outcome(request.user, request.correlation_id, now - window)
-        if first is not None:
-            return tuple(map(_repeated, first)), (), []
     kind = AllocationType(request.allocation_type)
     decision = decide(unit.book, kind, asked.orders, asked.party, now)
     grants = decision.grants
@@ -109,8 +119,6 @@ def _allocate(
             outcomes[grant.number], allocation_id=allocation.allocation_id
         )
         unit.note(_allocation_row(unit.book, grant, request, allocation))
-    if request.correlation_id:
-        unit.keep_outcome(request.user, request.correlation_id, now, outcomes)
     return tuple(outcomes), grants, allocations
 
 

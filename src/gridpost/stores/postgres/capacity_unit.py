@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book
-from gridpost.core.capacity_ledger import Entry
+from gridpost.core.capacity_ledger import Entry, RequestKey
 from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
 from gridpost.stores.capacity_work import (
@@ -55,9 +55,14 @@ _ALLOCATIONS = """
         AND ((out_area = %s AND in_area = %s) OR (out_area = %s AND in_area = %s))
     ORDER BY sequence LIMIT %s
 """
-_FIRST_OUTCOME = "SELECT outcomes FROM outcome WHERE who = %s AND correlation_id = %s AND at >= %s"
-_KEEP_OUTCOME = """
-    INSERT INTO outcome (who, correlation_id, at, outcomes) VALUES (%s, %s, %s, %s)
+_FIRST_OUTCOMES = """
+    SELECT who, correlation_id, outcomes
+    FROM unnest(%s::text[], %s::text[]) AS asked (who, correlation_id)
+    JOIN outcome USING (who, correlation_id) WHERE at >= %s
+"""
+_KEEP_OUTCOMES = """
+    INSERT INTO outcome (who, correlation_id, at, outcomes)
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[])
     ON CONFLICT (who, correlation_id) DO UPDATE SET at = excluded.at, outcomes = excluded.outcomes
 """
 _FORGET_OUTCOMES = "DELETE FROM outcome WHERE at < %s"
@@ -85,14 +90,16 @@ class PostgresCapacityUnit(CapacityWork):
         # One statement of the only writer: numbers rise in the order of the lines.
         return sorted(number for (number,) in added)
 
-    def _outcomes(self, user: str, correlation_id: str, since: int) -> str | None:
-        if not storable(correlation_id):
-            return None
-        found = self.connection.execute(_FIRST_OUTCOME, (user, correlation_id, since)).fetchone()
-        return None if found is None else str(found[0])
+    def _outcomes(self, asked: Sequence[RequestKey], since: int) -> Iterable[tuple[str, str, str]]:
+        keys = [key for key in asked if storable(key[1])]
+        if not keys:
+            return []
+        users, ids = [list(column) for column in zip(*keys, strict=True)]
+        return self.connection.execute(_FIRST_OUTCOMES, (users, ids, since)).fetchall()
 
-    def _keep(self, user: str, correlation_id: str, at: int, outcomes: str) -> None:
-        self.connection.execute(_KEEP_OUTCOME, (user, correlation_id, at, told(outcomes)))
+    def _keep_all(self, rows: Sequence[tuple[str, str, int, str]]) -> None:
+        users, ids, times, texts = [list(column) for column in zip(*rows, strict=True)]
+        self.connection.execute(_KEEP_OUTCOMES, (users, ids, times, list(map(told, texts))))
 
     def _forget(self, before: int) -> int:
         return self.connection.execute(_FORGET_OUTCOMES, (before,)).rowcount

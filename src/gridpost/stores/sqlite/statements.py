@@ -23,7 +23,7 @@ def insert_rows(
     for chunk in _chunks(rows):
         width = len(chunk[0])
         values = [value for row in chunk for value in row]
-        statement = _insert(head, width, len(chunk), tail)
+        statement = _values(head, width, len(chunk), tail)
         changed += connection.execute(statement, values).rowcount
     return changed
 
@@ -47,8 +47,22 @@ def select_each(
     ]
 
 
+def select_pairs(
+    connection: sqlite3.Connection, head: str, keys: Sequence[tuple[Any, Any]], tail: str
+) -> list[tuple[Any, ...]]:
+    """The rows of `head FROM (…) AS asked tail`, where `asked` has each key as column1 and column2."""
+    return [
+        row
+        for chunk in _chunks(keys)
+        for row in connection.execute(
+            _values(f"{head} FROM (", 2, len(chunk), f") AS asked {tail}"),
+            [value for key in chunk for value in key],
+        ).fetchall()
+    ]
+
+
 @cache
-def _insert(head: str, width: int, count: int, tail: str) -> str:
+def _values(head: str, width: int, count: int, tail: str) -> str:
     row = "(" + ",".join("?" * width) + ")"
     return f"{head} VALUES {','.join([row] * count)} {tail}"
 

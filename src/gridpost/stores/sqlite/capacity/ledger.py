@@ -62,8 +62,10 @@ class _Committer(Committer):
     def _execute(self, job: Any) -> None:
         work = job.work
         with self.books.undoing(lambda: job.error is not None, self._rebuild):
-            job.work = lambda _: self.books.alone(
-                lambda state: worked(SqliteCapacityUnit(self._connection, state), work)
+            job.work = lambda unit: self.books.alone(
+                lambda state: worked(
+                    SqliteCapacityUnit(self._connection, unit.journal, state), work
+                )
             )
             super()._execute(job)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from gridpost.core.broadcast import Allocation
 from gridpost.core.capacity import Book
-from gridpost.core.capacity_ledger import Entry
+from gridpost.core.capacity_ledger import Entry, RequestKey
 from gridpost.core.journal import JournalRow
 from gridpost.stores import capacity_work
 from gridpost.stores.capacity_work import (
@@ -20,13 +21,14 @@ from gridpost.stores.capacity_work import (
     to_entry,
 )
 from gridpost.stores.sqlite.journal import SqliteJournal
+from gridpost.stores.sqlite.statements import insert_rows, select_pairs
 from gridpost.stores.values import to_microseconds
 
 _APPEND = """
-    INSERT INTO entry (commit_number, at, kind, out_area, in_area, period_start, period_end,
-        quantity, event, actor, balancing_group, client_id, correlation_id, text)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO entry (sequence, commit_number, at, kind, out_area, in_area, period_start,
+        period_end, quantity, event, actor, balancing_group, client_id, correlation_id, text)
 """
+_LAST_ENTRY = "SELECT coalesce(max(sequence), 0) FROM entry"
 _LAST_COMMIT = """
     SELECT coalesce(max(commit_number), 0) FROM entry
     WHERE sequence = (SELECT max(sequence) FROM entry)
@@ -47,9 +49,12 @@ _ALLOCATIONS = """
         AND ((out_area = ? AND in_area = ?) OR (out_area = ? AND in_area = ?))
     ORDER BY sequence LIMIT ?
 """
-_FIRST_OUTCOME = "SELECT outcomes FROM outcome WHERE user = ? AND correlation_id = ? AND at >= ?"
-_KEEP_OUTCOME = """
-    INSERT INTO outcome (user, correlation_id, at, outcomes) VALUES (?, ?, ?, ?)
+# In this order: the primary key is asked for each.
+_FIRST_OUTCOMES = """
+    CROSS JOIN outcome ON user = asked.column1 AND correlation_id = asked.column2
+"""
+_KEEP = "INSERT INTO outcome (user, correlation_id, at, outcomes)"
+_KEEP_LATER = """
     ON CONFLICT (user, correlation_id) DO UPDATE SET at = excluded.at, outcomes = excluded.outcomes
 """
 _FORGET_OUTCOMES = "DELETE FROM outcome WHERE at < ?"
@@ -59,31 +64,47 @@ _BEYOND = 2**63 - 1
 class SqliteCapacityUnit(CapacityWork):
     """core.capacity_ledger.CapacityUnit."""
 
-    __slots__ = ("_connection", "journal")
+    __slots__ = ("_connection", "_last", "_lines", "journal")
 
-    def __init__(self, connection: sqlite3.Connection, state: State) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, journal: SqliteJournal, state: State
+    ) -> None:
+        """`journal` is that of the transaction."""
         super().__init__(state)
         self._connection = connection
-        self.journal = SqliteJournal(connection)
+        self._last: int | None = None
+        self._lines: list[tuple[Any, ...]] = []
+        self.journal = journal
+
+    def done(self) -> None:
+        insert_rows(self._connection, _APPEND, self._lines)
+        super().done()
 
     def _journal_all(self, rows: Sequence[JournalRow]) -> None:
         self.journal.append_all(rows)
 
     def _append(self, lines: Sequence[Line]) -> list[int]:
-        numbers = []
-        for line in lines:
-            written = self._connection.execute(_APPEND, line.columns()).lastrowid
-            if written is None:
-                raise ValueError("the entry got no number")
-            numbers.append(written)
+        if self._last is None:
+            # Nobody else writes, and nothing ever leaves this table.
+            (self._last,) = self._connection.execute(_LAST_ENTRY).fetchone()
+        numbers = list(range(self._last + 1, self._last + 1 + len(lines)))
+        self._lines += [
+            (number, *line.columns()) for number, line in zip(numbers, lines, strict=True)
+        ]
+        self._last += len(lines)
         return numbers
 
-    def _outcomes(self, user: str, correlation_id: str, since: int) -> str | None:
-        found = self._connection.execute(_FIRST_OUTCOME, (user, correlation_id, since)).fetchone()
-        return None if found is None else str(found[0])
+    def _outcomes(self, asked: Sequence[RequestKey], since: int) -> Iterable[tuple[str, str, str]]:
+        return [
+            (user, correlation_id, outcomes)
+            for user, correlation_id, at, outcomes in select_pairs(
+                self._connection, "SELECT outcome.*", asked, _FIRST_OUTCOMES
+            )
+            if at >= since
+        ]
 
-    def _keep(self, user: str, correlation_id: str, at: int, outcomes: str) -> None:
-        self._connection.execute(_KEEP_OUTCOME, (user, correlation_id, at, outcomes))
+    def _keep_all(self, rows: Sequence[tuple[str, str, int, str]]) -> None:
+        insert_rows(self._connection, _KEEP, rows, _KEEP_LATER)
 
     def _forget(self, before: int) -> int:
         return self._connection.execute(_FORGET_OUTCOMES, (before,)).rowcount
