@@ -65,7 +65,7 @@ async def test_a_connection_is_set_up_in_the_order_of_amqp(broker: BrokerNetwork
         assert isinstance(opened.value, list)
         assert (kind, opened.descriptor) == (0, 0x10)
         container, _, max_frame_size, channel_max = opened.value[:4]
-        assert (container, max_frame_size, channel_max) == ("B1", 64 * 1024, 15)
+        assert (container, max_frame_size, channel_max) == ("B1", 128 * 1024, 15)
         writer.close()
 
 

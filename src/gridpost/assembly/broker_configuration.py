@@ -89,7 +89,7 @@ class LimitsSection(_Section):
     max_connections_per_component: Count = 32
     max_links: Count = 64
     max_sessions: Count = 16
-    max_frame_size: Annotated[int, Field(ge=512)] = 64 * KIB
+    max_frame_size: Annotated[int, Field(ge=512)] = 128 * KIB
     session_window: Count = 16 * MIB
     credit: Count = 500
     max_unsettled: Count = 2_000

@@ -1,7 +1,8 @@
 """How fast a broker passes messages on, beside RabbitMQ with its AMQP 1.0 plugin.
 
 Durable, over TLS, producer to broker to consumer on one machine, driven by the same client in the
-same run. The two brokers take turns, so that a busy machine slows both alike.
+same run. The two brokers take turns, so that a busy machine slows both alike; a turn begins when both
+are done with the one before, so that neither pays for what the other put off.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ KIB, MIB = 1024, 1024 * 1024
 ROUNDS = 3
 # size in octets -> messages per round
 SIZES = {"1k": (KIB, 10_000), "10k": (10 * KIB, 5_000), "1m": (MIB, 150)}
+SETTLE_LOOKS = 12
+SETTLE_SECONDS = 0.25
+SETTLE_CPU = 0.02
+"""Of one broker in that time; processes are accounted in hundredths of a second."""
 DEEP = 1_000_000
 DEEP_PROBE = 10_000
 
@@ -80,7 +85,9 @@ def _beside_rabbitmq(
                 pass_through(side.load, batch)
             for _ in range(ROUNDS):
                 for side in (ours, theirs):
-                    side.round(name, messages(count, size))
+                    batch = messages(count, size)
+                    _settle(ours.server, theirs.server)
+                    side.round(name, batch)
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     for name in sizes:
@@ -95,6 +102,16 @@ def _beside_rabbitmq(
         ratios[f"msgs_{name}_vs_rabbitmq"] = mine / other
         ratios[f"cpu_{name}_vs_rabbitmq"] = my_cpu / other_cpu
     return figures, ratios
+
+
+def _settle(*servers: Server) -> None:
+    """Wait until nobody works, or for a while: a broker may have a heartbeat or a log to write."""
+    for _ in range(SETTLE_LOOKS):
+        before = [server.cpu_seconds() for server in servers]
+        time.sleep(SETTLE_SECONDS)
+        after = [server.cpu_seconds() for server in servers]
+        if all(late - early <= SETTLE_CPU for early, late in zip(before, after, strict=True)):
+            return
 
 
 def _deep(site: Site, depth: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -30,7 +30,7 @@ DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
 
 END_OF_STREAM: Final = -1
-OUTPUT: Final = 128 * 1024
+OUTPUT: Final = 256 * 1024
 SCRATCH: Final = 128 * 1024
 
 

@@ -23,7 +23,7 @@ class AmqpLimits:
     max_connections_per_identity: int = 32
     """503 cl. 6.4 asks an endpoint for one; a cluster has one per node, and old ones linger."""
 
-    max_frame_size: int = 64 * KIB
+    max_frame_size: int = 128 * KIB
     max_sessions: int = 16
     max_links: int = 64
     """On one connection, all sessions together."""

@@ -27,7 +27,7 @@ from gridpost.wire.amqp.types import Described, Value
 if TYPE_CHECKING:
     from gridpost.transports.amqp10.connection import AmqpConnection
 
-PORTION: Final = 2 * (64 * 1024 - 512)
+PORTION: Final = 2 * (128 * 1024 - 512)
 """With what AMQP writes in front of each, two frames of the usual size."""
 _SINGLE: Final = PORTION
 """Messages up to this size go to proton in one piece."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 from gridpost.transports.amqp10.tls import ServerContexts, complete_hello, verified_chain
 
 _READ: Final = 256 * 1024
-_CLEAR: Final = 128 * 1024
+_CLEAR: Final = 256 * 1024
 
 
 class StreamUser(Protocol):
