@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gridpost.bench._timing import median, timed
+from gridpost.bench._timing import median
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import bronze
 from gridpost.pipeline.files import Place
@@ -120,7 +120,7 @@ def key_figures(spark: Any, lake: Lake) -> tuple[float, float, float]:
         if ours != theirs:
             raise Refusal(Rule.INTERNAL, f"Spark and {name} disagree on the key figures")
     return (
-        timed(lambda: by_spark(spark, folder)),
+        median(lambda: by_spark(spark, folder)),
         median(lambda: by_duckdb(folder)),
         median(lambda: by_polars(folder)),
     )
