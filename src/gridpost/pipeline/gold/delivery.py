@@ -30,10 +30,18 @@ def standard(messages: DataFrame) -> DataFrame:
     return messages.where(F.col("internal_type") == "STANDARD_MESSAGE").withColumn("hour", hour)
 
 
+def _gathered(messages: DataFrame) -> DataFrame:
+    """All of a key in one place: counts, histograms, running sums and the join need no shuffle of their own.
+
+    Few messages have the same key, of an hour and a pair: partial results would hardly be fewer rows.
+    """
+    return standard(messages).repartition(*KEY)
+
+
 def delivery(messages: DataFrame, latency: DataFrame) -> DataFrame:
     """`latency` is `latency_histograms` of the same messages."""
     counts = (
-        standard(messages)
+        _gathered(messages)
         .groupBy(*KEY)
         .agg(
             F.count("*").alias("messages"),
@@ -69,7 +77,7 @@ def delivery(messages: DataFrame, latency: DataFrame) -> DataFrame:
 
 def latency_histograms(messages: DataFrame) -> DataFrame:
     """How many messages took how long: rows may be added up over any of the keys."""
-    frame = standard(messages)
+    frame = _gathered(messages)
     spans = F.array(
         *(
             F.struct(
@@ -97,11 +105,16 @@ def percentiles(latency: DataFrame) -> DataFrame:
     from pyspark.sql import Window
 
     wanted = ("accept_to_deliver", "accept_to_receive")
-    by = Window.partitionBy(*KEY, "measure")
-    counted = (
-        latency.where(F.col("measure").isin(*wanted) & (F.col("bucket") != NEGATIVE))
-        .withColumn("running", F.sum("messages").over(by.orderBy("bucket")))
-        .withColumn("total", F.sum("messages").over(by))
+    # Both sums are of one order, so that one pass finds them.
+    by = Window.partitionBy(*KEY, "measure").orderBy("bucket")
+    up_to = by.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    whole = by.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    counted = latency.where(F.col("measure").isin(*wanted) & (F.col("bucket") != NEGATIVE)).select(
+        *KEY,
+        "measure",
+        "bucket",
+        F.sum("messages").over(up_to).alias("running"),
+        F.sum("messages").over(whole).alias("total"),
     )
 
     def share(measure: str, of_ten_thousand: int) -> Column:

@@ -64,6 +64,8 @@ _SIGNED_WORD = (
     "sender_description",
 )
 _KEY = ("day", "message_id")
+# Which of several rows about the same is the first.
+_ORDER = ("time", "component", "instance", "sequence")
 # State -> message-status (503 cl. 5.6.1); what is not here is a state of the recipient.
 _STATUS = {state.value: status.value for state, status in STATUS.items()}
 
@@ -184,16 +186,21 @@ def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
 
 def _views(views: DataFrame, columns: Sequence[str]) -> DataFrame:
     sent, received = F.col("side") == "sent", F.col("side") == "received"
+    view = _ordered(columns)
     return views.groupBy(*_KEY).agg(
-        F.min_by(F.struct(*columns), F.when(sent, _order())).alias("sent"),
-        F.min_by(F.struct(*columns), F.when(received, _order())).alias("received"),
+        F.min(F.when(sent, view)).alias("sent"),
+        F.min(F.when(received, view)).alias("received"),
         F.count(F.when(sent, 1)).alias("sent_views"),
         F.count(F.when(received, 1)).alias("received_views"),
     )
 
 
-def _order() -> Column:
-    return F.struct("time", "component", "instance", "sequence")
+def _ordered(columns: Sequence[str]) -> Column:
+    """Structs of which the least is the first: no two rows agree in what it begins with.
+
+    `min_by` would hold the same columns twice, as the value and as its order.
+    """
+    return F.struct(*_ORDER, *(name for name in columns if name not in _ORDER))
 
 
 def _events(events: DataFrame) -> DataFrame:
@@ -203,9 +210,10 @@ def _events(events: DataFrame) -> DataFrame:
     def first_time(*names: str) -> Column:
         return F.min(F.when(event.isin(*names), F.col("time")))
 
-    order = F.struct("time", "instance", "sequence")
+    order = ("time", "instance", "sequence")
     failing = sent & moved & (F.col("state") == "FAILED")
-    return events.groupBy(*_KEY).agg(
+    stood = F.struct(*order, "state")
+    found = events.groupBy(*_KEY).agg(
         first_time("ACCEPT", "ACCEPT_TRACING").alias("accepted_at"),
         first_time("TRANSFERRED").alias("transferred_at"),
         F.min(
@@ -216,16 +224,27 @@ def _events(events: DataFrame) -> DataFrame:
         F.min(F.when((event == "RECEIVE_ACKNOWLEDGED") & moved, F.col("time"))).alias(
             "received_at"
         ),
-        F.min(F.when(failing, F.col("time"))).alias("failed_at"),
-        F.min_by(
-            F.struct(event.alias("event"), F.col("detail").alias("detail")),
-            F.when(failing, order),
-        ).alias("failure"),
-        F.max_by("state", F.when(sent & moved, order)).alias("sender_state"),
+        F.min(F.when(failing, F.struct(*order, "event", "detail"))).alias("failed"),
+        F.max(F.when(sent & moved, stood)).alias("sender"),
         F.count(F.when(event.isin("TRANSFERRED", "TRANSFER_FAILED"), 1)).alias("transfer_attempts"),
         first_time("CONFIRM").alias("confirmed_at"),
-        F.max_by("state", F.when(received & moved, order)).alias("recipient_state"),
+        F.max(F.when(received & moved, stood)).alias("recipient"),
         F.count(F.when(event == "ARRIVED_AGAIN", 1)).alias("arrived_again"),
+    )
+    failure = F.struct(F.col("failed.event").alias("event"), F.col("failed.detail").alias("detail"))
+    return found.select(
+        *_KEY,
+        "accepted_at",
+        "transferred_at",
+        "delivered_at",
+        "received_at",
+        F.col("failed.time").alias("failed_at"),
+        F.when(F.col("failed").isNotNull(), failure).alias("failure"),
+        F.col("sender.state").alias("sender_state"),
+        "transfer_attempts",
+        "confirmed_at",
+        F.col("recipient.state").alias("recipient_state"),
+        "arrived_again",
     )
 
 
@@ -235,5 +254,5 @@ def _acknowledged(acknowledgements: DataFrame, columns: Sequence[str]) -> DataFr
         acknowledgements.where(F.col("internal_type") == "DELIVERY_ACKNOWLEDGEMENT")
         .where(F.col("side") == "sent")
         .groupBy(*_KEY)
-        .agg(F.min_by(F.struct(*columns), _order()).alias("acknowledgement"))
+        .agg(F.min(_ordered(columns)).alias("acknowledgement"))
     )
