@@ -115,7 +115,11 @@ def _settle(*servers: Server) -> None:
 
 
 def _deep(site: Site, depth: int) -> tuple[dict[str, float], dict[str, float]]:
-    """In a deep queue the consumer gets as many as were sent, but older ones. Both take turns."""
+    """In a deep queue the consumer gets older ones than were sent. Both take turns.
+
+    It never waits for the producer, and so gets more than was sent while that goes on. What it gets
+    counts: the broker has moved it. (Until 2026-11-18 only as many counted as were sent.)
+    """
     speeds: dict[str, list[float]] = {"shallow": [], "deep": []}
     shallow_file, deep_file = site.prepare("shallow"), site.prepare("deep", depth)
     with running(shallow_file) as shallow, running(deep_file) as deep:
