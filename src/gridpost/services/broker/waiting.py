@@ -82,10 +82,7 @@ class Waiting:
     # ------------------------------------------------------------ coming and going
 
     def arrived(self, message: Queued) -> bool:
-        """It is safe in the store. False: what is sent next is the same as before.
-
-        Then it was read already, or others are behind the window, and whoever left them there reads on.
-        """
+        """It is safe in the store. False: it was read from there already."""
         behind = self.behind
         self._last = max(self._last, message.number)
         if message.number <= self._end:
@@ -95,7 +92,7 @@ class Waiting:
             self._append(message)
         else:
             message.content = None
-        return not behind
+        return True
 
     def head(self) -> Queued | None:
         returned, window = self._returned, self._window
