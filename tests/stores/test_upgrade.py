@@ -26,8 +26,7 @@ from stores.schemas.content import QUEUE, QUEUED, RECEIVED, SENT
 from stores.schemas.make import COMPONENT, FOLDER, PLENTY, STORES, clock
 from support.boxed import box_entry, put
 from support.capacity_market import DE_DK, market
-from support.queues import SetClock, commit, queued
-from support.queues import put as queue_put
+from support.queues import SetClock
 
 MIGRATIONS: Mapping[str, Sequence[Sequence[str]]] = {
     "box": schema.MIGRATIONS,
@@ -99,11 +98,6 @@ async def test_queues_of_each_version_are_upgraded(tmp_path: Path, version: int)
     (message,) = await store.read(QUEUE, 0, 10, 1000)
     assert message.message_id == QUEUED.message_id
     assert bytes(message.content or b"") == QUEUED.content
-    # And it works on: what arrived then is known, what is new is taken.
-    again = queue_put(QUEUE, queued(message_id=QUEUED.message_id))
-    new = queue_put(QUEUE)
-    await commit(store, again, new)
-    assert (again.duplicate, new.duplicate) == (True, False)
     await store.close()
     await STORES["queues"](tmp_path / "fresh")
     assert shape(folder) == shape(tmp_path / "fresh")

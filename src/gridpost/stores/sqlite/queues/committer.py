@@ -218,7 +218,6 @@ class Committer:
         if any(staged is not None for _, staged in pairs):
             self._files.sync_names()
         self._commit()
-        self.writer.committed()
         self._committed(self._connection)
         return _Committed(left, time.perf_counter() - started, len(pairs))
 
@@ -249,7 +248,6 @@ class Committer:
             self._begin()
             result = item.work(self._connection)
             self._commit()
-            self.writer.committed()
             self._committed(self._connection)
         except Exception as error:
             if self._connection.in_transaction:

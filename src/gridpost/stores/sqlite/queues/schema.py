@@ -32,8 +32,7 @@ _MESSAGE = """
         body BLOB
     ) STRICT
 """
-# Every id that arrived, until it expires; the latest are in `recent`. Without an index by time:
-# `forget` walks the key.
+# Every id that arrived, until it expires. Without an index by time: `forget` walks the key.
 _KNOWN = """
     CREATE TABLE known (
         message_id BLOB NOT NULL,
@@ -69,16 +68,4 @@ _HANDED_OUT = ("ALTER TABLE queue ADD COLUMN handed_out INTEGER NOT NULL DEFAULT
 # Where in its file a body begins: several bodies share a file.
 _START = ("ALTER TABLE message ADD COLUMN start INTEGER NOT NULL DEFAULT 0",)
 
-# Ids that are not in `known` yet, in the order of their arrival: see `known.py`.
-_RECENT = (
-    """
-    CREATE TABLE recent (
-        number INTEGER PRIMARY KEY,
-        message_id BLOB NOT NULL,
-        queue INTEGER NOT NULL,
-        expires_at INTEGER NOT NULL
-    ) STRICT
-    """,
-)
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT, _START, _RECENT)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _LISTED, _HANDED_OUT, _START)

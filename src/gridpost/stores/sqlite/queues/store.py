@@ -36,11 +36,9 @@ from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.sqlite.queues import reading, upkeep
 from gridpost.stores.sqlite.queues.committer import Committer, Observer, Submission
 from gridpost.stores.sqlite.queues.files import Files, Staged
-from gridpost.stores.sqlite.queues.known import SLICES
 from gridpost.stores.sqlite.queues.schema import MIGRATIONS
 from gridpost.stores.sqlite.queues.space import SpaceWatch
 from gridpost.stores.sqlite.queues.writer import HandedOut
-from gridpost.stores.values import to_microseconds
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -137,7 +135,7 @@ class SqliteQueueStore:
         resources = ExitStack()
         try:
             opened = database.open_folder(folder, component, resources, MIGRATIONS)
-            # Most pages change again soon: copying them back less often saves most of that.
+            # Random ids touch many pages: copying them back less often saves most of that.
             opened.connection.execute("PRAGMA wal_autocheckpoint = 16000")
             if settings.hard_limit:
                 (page,) = opened.connection.execute("PRAGMA page_size").fetchone()
@@ -355,9 +353,10 @@ class SqliteQueueStore:
         return list(dropped)
 
     async def forget(self, now: datetime) -> int:
-        portion, self._sweep = self._sweep, (self._sweep + 1) % SLICES
-        known, until = self._committer.writer.known, to_microseconds(now)
-        forgotten: int = await self._committer.run(lambda _: known.forget(portion, until))
+        portion, self._sweep = self._sweep, (self._sweep + 1) % 256
+        forgotten: int = await self._committer.run(
+            lambda connection: upkeep.forget(connection, now, portion)
+        )
         return forgotten
 
     async def journal(self, work: Callable[[Journal], T]) -> T:

@@ -78,6 +78,16 @@ def drop_expired(
     return dropped, unnamed(connection, {row[-1] for row in rows if row[-1] is not None})
 
 
+def forget(connection: sqlite3.Connection, now: datetime, portion: int) -> int:
+    """One of 256 portions of the ids, by their first octet: an index by time would cost more."""
+    low, high = bytes([portion]), bytes([portion + 1]) if portion < 255 else None
+    upper = "" if high is None else "AND message_id < ?"
+    values = (low, to_microseconds(now)) if high is None else (low, to_microseconds(now), high)
+    return connection.execute(
+        f"DELETE FROM known WHERE message_id >= ? AND expires_at <= ? {upper}", values
+    ).rowcount
+
+
 def count_interrupted(connection: sqlite3.Connection) -> int:
     """After a crash: what was with consumers may have been delivered (AMQP 3.2.1); how many."""
     marks = connection.execute(

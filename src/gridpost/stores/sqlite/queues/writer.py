@@ -16,10 +16,16 @@ from gridpost.core.identifiers import clip
 from gridpost.core.queues import CountFailure, Hold, Operation, Put, Remove
 from gridpost.stores import journal_rows
 from gridpost.stores.sqlite.queues.files import Staged
-from gridpost.stores.sqlite.queues.known import Arrival, KnownIds
 from gridpost.stores.sqlite.statements import for_each, insert_rows
 from gridpost.stores.values import to_microseconds
 
+_KNOWN: Final = "INSERT INTO known (message_id, queue, number, expires_at)"
+# An id whose time has passed but which was not forgotten yet counts as new.
+_KNOWN_AGAIN: Final = (
+    "ON CONFLICT DO UPDATE SET number = excluded.number, expires_at = excluded.expires_at "
+    "WHERE known.expires_at <= {}"
+)
+_NUMBER_OF: Final = "SELECT number FROM known WHERE message_id = ? AND queue = ?"
 _MESSAGE: Final = (
     "INSERT INTO message (number, queue, message_id, sender, message_type, stored_at, expires_at, "
     "size, priority, deliveries, file, start, body)"
@@ -57,16 +63,10 @@ class Writer:
         self._next_number = 1
         self._next_row = 1
         self._has_files = False
-        self.known = KnownIds(connection)
         self.reset()
-
-    def committed(self) -> None:
-        """The transaction is safe; `reset` does not go back behind this."""
-        self.known.committed()
 
     def reset(self) -> None:
         """Know again only what the database knows."""
-        self.known.reset()
         execute = self._connection.execute
         self._queues = dict(execute("SELECT code, queue FROM queue WHERE active = 1").fetchall())
         self._next_number = execute(_LAST_NUMBER).fetchone()[0] + 1
@@ -123,7 +123,7 @@ class Writer:
         return int(found)
 
     def _put(self, puts: Sequence[tuple[Put, Staged | None]], now: datetime) -> None:
-        arrivals = []
+        known = []
         messages = []
         for put, staged in puts:
             message = put.message
@@ -131,7 +131,7 @@ class Writer:
             key = bytes.fromhex(message.message_id.replace("-", ""))
             expires_at = to_microseconds(message.expires_at)
             self._has_files = self._has_files or staged is not None
-            arrivals.append(Arrival(message.number, key, queue, expires_at))
+            known.append((key, queue, message.number, expires_at))
             messages.append(
                 (
                     message.number,
@@ -149,12 +149,34 @@ class Writer:
                     message.content if staged is None else None,
                 )
             )
-        known = self.known.take(arrivals, to_microseconds(now))
-        if known:
-            for put, _ in puts:
-                put.duplicate = put.message.number in known
-            messages = [row for row in messages if row[0] not in known]
+        again = _KNOWN_AGAIN.format(to_microseconds(now))
+        if self._insert_known(known, again) < len(known):
+            messages = self._without_duplicates(puts, messages)
         insert_rows(self._connection, _MESSAGE, messages)
+
+    def _insert_known(self, known: list[tuple[Any, ...]], again: str) -> int:
+        # `again` differs from group to group: a statement of its own only where it can matter.
+        inserted = insert_rows(self._connection, _KNOWN, known, "ON CONFLICT DO NOTHING")
+        if inserted < len(known):
+            inserted = 0
+            for row in known:
+                (number,) = self._connection.execute(_NUMBER_OF, row[:2]).fetchone()
+                if number != row[2]:
+                    self._connection.execute(f"{_KNOWN} VALUES (?, ?, ?, ?) {again}", row)
+                    (number,) = self._connection.execute(_NUMBER_OF, row[:2]).fetchone()
+                inserted += number == row[2]
+        return inserted
+
+    def _without_duplicates(
+        self, puts: Sequence[tuple[Put, Staged | None]], messages: list[tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
+        kept = []
+        for (put, _), row in zip(puts, messages, strict=True):
+            (number,) = self._connection.execute(_NUMBER_OF, (row[2], row[1])).fetchone()
+            put.duplicate = number != row[0]
+            if not put.duplicate:
+                kept.append(row)
+        return kept
 
     def _remove(self, numbers: list[int]) -> set[str]:
         if not numbers:
