@@ -149,8 +149,11 @@ async def explained(one: OldGridpost, side: Side, message_id: str) -> Explanatio
 async def until_told(one: OldGridpost, side: Side, message_id: str) -> Explanation:
     """After the first attempt to transfer what is not signed."""
     async with asyncio.timeout(60):
-        while "device" not in (told := await explained(one, side, message_id)).summary:
+        # Before that the trace alone speaks of the device.
+        told = await explained(one, side, message_id)
+        while all(step.name != "signature" for step in told.steps):
             await asyncio.sleep(0.01)
+            told = await explained(one, side, message_id)
     assert "\n" not in told.summary
     return told
 
