@@ -63,6 +63,21 @@ def test_a_table_is_what_its_pointer_says(lake):
     assert table.read()["a"].to_pylist() == [3]
 
 
+def test_whoever_reads_what_is_replaced_has_time_however_old_it_is(lake):
+    table = lake.table("gold", "x")
+    table.append(table.stage_arrow(pa.table({"a": [1]})))
+    (old,) = (table.folder / "data").folders()
+    if not old.local:
+        pytest.skip("nothing in memory can be made older")
+    os.utime(old.path, (0, 0))
+    table.overwrite(table.stage_arrow(pa.table({"a": [2]})))
+    assert table.vacuum(3600) == 0
+    assert old.is_dir()
+    os.utime(old.path, (0, 0))
+    assert table.vacuum(3600) == 1
+    assert table.read()["a"].to_pylist() == [2]
+
+
 def test_partitions_of_one_write_are_removed_one_by_one(lake):
     table = lake.table("silver", "x")
     folder = table.new_folder()

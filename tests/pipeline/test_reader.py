@@ -14,8 +14,9 @@ import pytest
 from gridpost.bench._journals import generate
 from gridpost.core.journal import Identity, TrackingRow
 from gridpost.core.segment import SegmentName
-from gridpost.pipeline.build import BuildSettings
-from gridpost.pipeline.lake import DELTA, PARQUET, Lake
+from gridpost.pipeline.build import Builder, BuildSettings
+from gridpost.pipeline.gold.sla import Agreement
+from gridpost.pipeline.lake import DELTA, OUTDATED, PARQUET, Lake
 from gridpost.stores.journal_rows import Stored
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
@@ -25,6 +26,7 @@ from .conftest import pipeline_at
 pytestmark = pytest.mark.timeout(900)
 STRANGER = Identity("E9", "00000000-0000-4000-8000-00000000000a")
 AT = 1_780_000_000_000_000
+ANY = Agreement("any", 95.0, 60.0)
 ROWS = {
     "bronze.journal": ("component", "instance", "sequence"),
     "bronze.quarantine": ("component", "instance", "sequence"),
@@ -157,3 +159,51 @@ def test_a_reader_sees_tables_before_or_after_a_write_whatever_is_written(
     assert seen["bronze.quarantine"].counts[-1] == 0
     seen["bronze.quarantine"].counts.reverse()
     whole(seen, after, {"bronze.journal": {total + 2}, "bronze.quarantine": {0}})
+
+
+@pytest.mark.parametrize("format", [PARQUET, DELTA])
+def test_a_reader_keeps_the_old_tables_until_a_full_build_has_new_ones(
+    tmp_path, spark, monkeypatch, format
+):
+    pipeline = pipeline_at(tmp_path / "lake", spark, format)
+    lake, settings = pipeline.lake, BuildSettings(agreements=(ANY,))
+    generate(7, 30, days=2).land(lake.landing)
+    pipeline.ingest()
+    pipeline.build(settings)
+    pipeline.verify(settings)
+    before = sizes(lake)
+    rows = contents(lake)
+    assert {"gold.sla", "gold.proof_audit"} <= rows.keys()
+
+    with monkeypatch.context() as patched, reading(lake) as seen:
+        patched.setattr(Builder, "_gold", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.build(settings, full=True)
+    whole(seen, before, {})
+    assert contents(lake) == rows
+
+    # The next build goes on where that one stopped. An agreement that is no more has no figures.
+    with reading(lake) as seen:
+        again = pipeline.build(BuildSettings())
+    assert again["rows"]["gold.delivery"] == before["gold.delivery"]
+    assert "silver.messages" not in again["rows"]
+    whole(seen, before, {})
+    assert contents(lake) == {name: found for name, found in rows.items() if name != "gold.sla"}
+    pipeline.verify(settings)
+    assert contents(lake)["gold.proof_audit"] == rows["gold.proof_audit"]
+    assert not any(OUTDATED in table.pointer().meta for table in lake.tables())
+
+
+def interrupted(_: Builder) -> None:
+    raise KeyboardInterrupt
+
+
+def contents(lake: Lake) -> dict[str, Counter[str]]:
+    """Every row of silver and gold, but for the build that made it."""
+    found = {}
+    for table in lake.tables():
+        rows = None if table.name.startswith("bronze.") else table.read()
+        if rows is not None:
+            kept = [name for name in rows.column_names if name != "build"]
+            found[table.name] = Counter(repr(row) for row in rows.select(kept).to_pylist())
+    return found

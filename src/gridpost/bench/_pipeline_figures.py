@@ -38,7 +38,7 @@ NAMES = (*KEY, *COUNTS, *PERCENTILES)
 """Every column of `gold.delivery` that is a figure."""
 _TIMES = sorted({at for ends in figures.MEASURES.values() for at in ends})
 _MADE = (
-    *("day", "message_type", "route", "sender_code", "receiver_code", "internal_type"),
+    *("message_type", "route", "sender_code", "receiver_code", "internal_type"),
     *("generated", "size", "status", "failure", "sent_views", "received_views"),
     *("transfer_attempts", *_TIMES),
 )
@@ -140,13 +140,14 @@ def by_spark(spark: Any, folder: Place) -> list[Line]:
     # Rows of a message are found by its id, as in the other engines: the day, which is there for
     # increments, is that of the message.
     found = messages(
-        *(
-            make(source).drop("day").selectExpr("*", "date'2026-01-01' AS day")
-            for make in (facts.message_views, facts.tracking_events, facts.acknowledgements)
-        )
-    ).selectExpr("* EXCEPT (day)", "to_date(generated) AS day")
+        facts.message_views(source),
+        facts.tracking_events(source),
+        facts.acknowledgements(source),
+        key=("message_id",),
+        only=_MADE,
+    )
     # Messages are made once, as in a build, which reads them from silver.
-    made = found.select(*_MADE).persist()
+    made = found.selectExpr("* EXCEPT (message_id)", "to_date(generated) AS day").persist()
     rows = figures.delivery(made, figures.latency_histograms(made)).toArrow()
     made.unpersist()
     return ordered(zip(*(rows[name].to_pylist() for name in NAMES), strict=True))

@@ -4,8 +4,8 @@
 ten million), `GRIDPOST_BENCH_RUNS` how often each thing is measured (the median counts).
 `GRIDPOST_BENCH_SIZES` are the sizes at which the ingest alone is compared with itself (default: that number
 and five times as many; empty: none), `GRIDPOST_BENCH_CHART` a file for their chart, `GRIDPOST_BENCH_FOLDER`
-the disk to measure on. `GRIDPOST_BENCH_PARTS` are the parts to measure (default: `tables,proofs,market`;
-`tables` is everything about ingest and key figures).
+the disk to measure on. `GRIDPOST_BENCH_PARTS` are the parts to measure (default: all of
+`sizes,tables,proofs,market`; `tables` is ingest and key figures, `sizes` that comparison).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GROWTH = 5
 """The goal is stated for 10 and 50 million: what holds for a size holds for a multiple of it."""
 _SIZES = os.environ.get("GRIDPOST_BENCH_SIZES", f"{EVENTS},{GROWTH * EVENTS}")
 SIZES = [int(size) for size in _SIZES.split(",") if size]
-PARTS = os.environ.get("GRIDPOST_BENCH_PARTS", "tables,proofs,market").split(",")
+PARTS = os.environ.get("GRIDPOST_BENCH_PARTS", "sizes,tables,proofs,market").split(",")
 CHART = os.environ.get("GRIDPOST_BENCH_CHART", "")
 FOLDER = os.environ.get("GRIDPOST_BENCH_FOLDER") or None
 OCTETS_PER_EVENT = 300
@@ -63,10 +63,16 @@ def measure() -> Measurement:
         home = Path(name)
         figures: dict[str, float] = {}
         ratios: dict[str, float] = {}
+        if "sizes" in PARTS:
+            scaled, ratios = _scaling(
+                measure_sizes(sorted({_size(home, size)[0] for size in SIZES}), home)
+            )
+            figures |= scaled
+        if PARTS == ["sizes"]:
+            return Measurement(figures, ratios)
         journals = _bulk.block()
         if "tables" in PARTS:
             events, said = _size(home, EVENTS)
-            sized = measure_sizes(sorted({_size(home, size)[0] for size in SIZES}), home)
             rows, tracked = _bulk.land(journals, place(home / "segments"), events)
             exported = _export(home, journals)
         started = time.perf_counter()
@@ -101,10 +107,6 @@ def measure() -> Measurement:
         finally:
             spark.stop()
     figures["python_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if "tables" in PARTS:
-        scaled, scaling = _scaling(sized)
-        figures |= scaled
-        ratios |= scaling
     return Measurement(figures, ratios)
 
 

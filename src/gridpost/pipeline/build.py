@@ -26,7 +26,7 @@ from gridpost.pipeline.incremental import (
     Incremental,
     digest,
 )
-from gridpost.pipeline.lake import Lake, Progress, silent
+from gridpost.pipeline.lake import OUTDATED, Lake, Progress, silent
 from gridpost.pipeline.proofs import AUDIT, KnownCertificate, judging
 from gridpost.pipeline.ranges import Mark, Range, gaps, marks
 from gridpost.pipeline.silver import capacity, envelopes, facts, market_views
@@ -53,6 +53,7 @@ INDEPENDENT = {
 }
 # Contents, as they were journalled: a bronze part may go only when these hold it too.
 DOCUMENTS = ("documents", "envelope_documents")
+AUDITED = "proof_audit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,14 @@ class Builder(Incremental):
         self._gold()
         self._capacity()
         self._envelopes()
+        self._let_go()
         return self.result
+
+    def _let_go(self) -> None:
+        """Tables that a full build found nothing for; the audit is made by `audit`."""
+        for table in self._lake.tables():
+            if OUTDATED in table.pointer().meta and table.name != f"{GOLD}.{AUDITED}":
+                table.overwrite([])
 
     # ------------------------------------------------------------ silver
 
@@ -261,7 +269,7 @@ class Builder(Incremental):
             return self._spread(evidence).mapInArrow(judge, AUDIT).drop("build")
 
         self._progress("gold.proof_audit")
-        self._per_day(GOLD, "proof_audit", ("proofs",), judged, also=text)
+        self._per_day(GOLD, AUDITED, ("proofs",), judged, also=text)
         return self.result
 
     def forget_reasons(self) -> None:

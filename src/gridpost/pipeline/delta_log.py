@@ -72,6 +72,7 @@ class DeltaTable(Table):
                 actions += [
                     _add(file, (self.folder / file).size(), now) for file in self._files(part)
                 ]
+        self._mark_replaced(before, following.parts)
         self._commit(pointer.version, actions)
         return following
 

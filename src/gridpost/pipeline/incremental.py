@@ -52,7 +52,7 @@ class Incremental:
     ) -> None:
         """Rows of bronze parts that this table does not have yet."""
         table, new, known = self._new_parts(name, layer)
-        if not new and table.pointer().version:
+        if not new and _made_once(table.basis()):
             return
         told = [p for p in new if _kind_of(name) in p.meta.get("kinds", [_kind_of(name)])]
         frame = transform(self._bronze(told))
@@ -65,11 +65,11 @@ class Incremental:
     def _add_following(self, name: str, transform: Callable[[DataFrame], DataFrame]) -> None:
         """New rows and those without a day, each placed where its message lies."""
         table, new, known = self._new_parts(name)
-        pointer = table.pointer()
+        pointer = table.basis()
         orphans = [part for part in pointer.parts if part.partition is None]
         views = self._lake.table(SILVER, VIEWS)
         seen = digest(part.path for part in views.pointer().parts)
-        if not new and pointer.version and (not orphans or pointer.meta.get("views") == seen):
+        if not new and _made_once(pointer) and (not orphans or pointer.meta.get("views") == seen):
             return
         frame = transform(self._bronze(new))
         schema = frame.schema
@@ -109,7 +109,7 @@ class Incremental:
 
     def _new_parts(self, name: str, layer: str = SILVER) -> tuple[Table, list[Part], set[str]]:
         table = self._lake.table(layer, name)
-        known = set(table.pointer().meta.get("sources", ()))
+        known = set(table.basis().meta.get("sources", ()))
         source = self._lake.table(bronze.LAYER, bronze.TABLE).pointer().parts
         return table, [p for p in source if p.rows and not known & set(keys_of([p]))], known
 
@@ -139,7 +139,7 @@ class Incremental:
         sources = [self._lake.table(source, name) for name in inputs]
         pointers = [given.pointer() for given in sources]
         table = self._lake.table(layer, name)
-        pointer = table.pointer()
+        pointer = table.basis()
         days = {p.partition for one in pointers for p in one.parts if p.partition is not None}
         wanted = {day: digest(_paths(pointers, day)) for day in days}
         has = pointer.meta.get("days", {})
@@ -152,7 +152,7 @@ class Incremental:
             or (old["open"] and old["while_open"] != while_open)
         }
         gone = set(has) - set(wanted)
-        if not changed and not gone and pointer.version:
+        if not changed and not gone and _made_once(pointer):
             return
         frames = [
             self._read(given, [p for p in one.parts if p.partition in changed])
@@ -206,7 +206,7 @@ class Incremental:
         besides = self._also(layer, also, newest)
         made_of = digest([besides, *(path for day in days for path in _paths(pointers, day))])
         table = self._lake.table(layer, name)
-        if table.pointer().meta.get("inputs") == made_of:
+        if table.basis().meta.get("inputs") == made_of:
             return
         frame = self._finished(
             layer,
@@ -261,6 +261,11 @@ def read(spark: SparkSession, table: Table, parts: Sequence[Part] | None = None)
     if not chosen:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*table.paths(chosen))
+
+
+def _made_once(pointer: Pointer) -> bool:
+    """A table without rows has its columns all the same."""
+    return "schema" in pointer.meta
 
 
 def _kind_of(name: str) -> str:

@@ -13,7 +13,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import admit as admission
 from gridpost.pipeline.erased_segments import empty_arrived
 from gridpost.pipeline.files import Place
-from gridpost.pipeline.lake import Lake, Progress, silent
+from gridpost.pipeline.lake import Lake, Progress, Table, silent
 from gridpost.pipeline.runs import counting
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ class Pipeline:
         started = time.monotonic()
         with self.writing():
             if full:
-                for layer in (SILVER, CONTENT, GOLD):
-                    for table in list(self.lake.tables()):
-                        if table.name.startswith(f"{layer}.") and table.name not in KEPT:
-                            table.folder.rmtree()
+                for table in list(self.lake.tables()):
+                    layer = table.name.partition(".")[0]
+                    if layer in (SILVER, CONTENT, GOLD) and table.name not in KEPT:
+                        _outdate(table)
             self.progress("starting Spark")
             builder = Builder(self.session(), self.lake, settings, self.progress)
             with counting(self.lake, "build") as run:
@@ -176,6 +176,17 @@ class Pipeline:
             done = erase(spark, self.lake, wanted, datetime.now(UTC), landings)
             Builder(spark, self.lake).forget_reasons()
         return done
+
+
+def _outdate(table: Table) -> None:
+    """Readers keep it until the one that takes its place is there."""
+    try:
+        table.outdate()
+    except Refusal as refusal:
+        if refusal.rule is not Rule.USAGE:
+            raise
+        # Somebody else has changed it: nobody is reading it.
+        table.folder.rmtree()
 
 
 def audit_summary(lake: Lake) -> dict[str, Any]:

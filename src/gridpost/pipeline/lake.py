@@ -33,6 +33,9 @@ PARQUET, DELTA = "parquet", "delta"
 PARTITION = "_partition"
 NONE = "__HIVE_DEFAULT_PARTITION__"
 GRACE_SECONDS = 3600.0
+OUTDATED = "outdated"
+_REPLACED = "_replaced"
+"""A file whose time is that of its folder's replacement; Spark and others pass over such names."""
 # Tables with documents or with everything that was journalled: a folder with rights of its own.
 RESTRICTED = frozenset({"bronze", "content"})
 
@@ -87,6 +90,16 @@ class Table:
             return Pointer()
         return self.pointed(content)
 
+    def basis(self) -> Pointer:
+        """What the next write goes on from: nothing of a table that is to be made anew."""
+        pointer = self.pointer()
+        return replace(pointer, parts=(), meta={}) if OUTDATED in pointer.meta else pointer
+
+    def outdate(self) -> None:
+        """Readers keep what there is until the next write counts, which takes the place of all of it."""
+        pointer = self.pointer()
+        self.publish(replace(pointer, meta={**pointer.meta, OUTDATED: True}))
+
     def pointed(self, content: Mapping[str, Any]) -> Pointer:
         if content["form"] > FORM:
             raise Refusal(
@@ -101,8 +114,18 @@ class Table:
     def publish(self, pointer: Pointer) -> Pointer:
         """The moment at which a write counts."""
         following = replace(pointer, version=pointer.version + 1)
+        self._mark_replaced(self.pointer().parts, following.parts)
         self._file.write(json.dumps(self.content(following), indent=1).encode())
         return following
+
+    def _mark_replaced(self, before: Iterable[Part], after: Iterable[Part]) -> None:
+        """Readers of what goes now have a grace from now on, however old it is: see `vacuum`."""
+        gone = {part.path for part in before} - {part.path for part in after}
+        paths = {PurePosixPath(path) for path in gone if path}
+        for path in paths | {PurePosixPath(*path.parts[:2]) for path in paths}:
+            folder = self.folder / str(path)
+            if folder.is_dir() or not folder.local:
+                (folder / _REPLACED).write(b"")
 
     def content(self, pointer: Pointer) -> dict[str, Any]:
         return {"form": FORM, "table": self.name, **asdict(pointer)}
@@ -148,7 +171,7 @@ class Table:
         return [part for part in parts if part.rows]
 
     def append(self, parts: Iterable[Part], **meta: Any) -> Pointer:
-        pointer = self.pointer()
+        pointer = self.basis()
         return self.publish(
             replace(pointer, parts=(*pointer.parts, *parts), meta={**pointer.meta, **meta})
         )
@@ -157,7 +180,7 @@ class Table:
         self, parts: Iterable[Part], partitions: Iterable[str | None] | None = None, **meta: Any
     ) -> Pointer:
         """In place of these partitions; without any, of everything."""
-        pointer = self.pointer()
+        pointer = self.basis()
         gone = None if partitions is None else set(partitions)
         kept = () if gone is None else (p for p in pointer.parts if p.partition not in gone)
         return self.publish(replace(pointer, parts=(*kept, *parts), meta={**pointer.meta, **meta}))

@@ -39,6 +39,8 @@ LOCAL = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     # Many pieces of a large shuffle fit into memory; few rows are put together again.
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "32",
+    # Shuffled rows are compressed: of the usual 64 MiB three tasks kept one of two cores waiting.
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
     # Pieces small enough to keep all cores busy until the end of a batch.
     "spark.sql.files.maxPartitionBytes": "32m",
     "spark.sql.files.openCostInBytes": "1m",

@@ -9,16 +9,10 @@ from gridpost.pipeline.percentile import LINEAR, NEGATIVE, SUB_BITS
 
 
 def bucket_column(value: Column) -> Column:
-    """`bucket` in Spark's words. The logarithm is only a guess that integers correct."""
-    safe = F.greatest(value, F.lit(LINEAR))
-    guess = F.floor(F.log2(safe)).cast("int")
-    exponent = (
-        F.when(power_of_two(guess) > safe, guess - 1)
-        .when(power_of_two(guess + 1) <= safe, guess + 1)
-        .otherwise(guess)
-    )
-    sub = F.call_function("div", safe, power_of_two(exponent - SUB_BITS)) - LINEAR
-    large = (exponent - SUB_BITS + 1).cast("long") * LINEAR + sub
+    """`bucket` in Spark's words. Digits of the binary number are counted: a logarithm takes far longer."""
+    exponent = F.length(F.bin(value)) - 1
+    sub = F.call_function("shiftright", value, exponent - SUB_BITS) - LINEAR
+    large = (exponent - SUB_BITS + 1) * LINEAR + sub
     return (
         F.when(value < 0, F.lit(NEGATIVE)).when(value < LINEAR, value).otherwise(large).cast("int")
     )

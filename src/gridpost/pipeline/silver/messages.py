@@ -66,70 +66,111 @@ _SIGNED_WORD = (
 _KEY = ("day", "message_id")
 # Which of several rows about the same is the first.
 _ORDER = ("time", "component", "instance", "sequence")
+_EITHER = (
+    "internal_type",
+    "sender_code",
+    "receiver_code",
+    "message_type",
+    "route",
+    "generated",
+    "expiration_time",
+    "size",
+    "ba_message_id",
+)
+# Columns of one view, and what they are called there.
+_SENT = {
+    "sent_component": "component",
+    "sent_instance": "instance",
+    "sent_sequence": "sequence",
+    "sent_segment": "segment",
+    "sent_fingerprint": "fingerprint",
+    "signing_certificate_id": "signing_certificate_id",
+    "encryption_certificate_id": "encryption_certificate_id",
+}
+_RECEIVED = {
+    "received_component": "component",
+    "received_instance": "instance",
+    "received_sequence": "sequence",
+    "received_segment": "segment",
+    "received_fingerprint": "fingerprint",
+    "arrived_at": "time",
+}
+_ACKNOWLEDGEMENT = {
+    "acknowledgement_id": "acknowledgement_id",
+    "acknowledged_at": "time",
+    "acknowledgement_certificate_id": "signing_certificate_id",
+}
+_COLUMNS = (
+    *_EITHER,
+    # the sender's view
+    *_SENT,
+    "accepted_at",
+    "transferred_at",
+    "delivered_at",
+    "received_at",
+    "failed_at",
+    "failure",
+    "sender_state",
+    "status",
+    "transfer_attempts",
+    # the recipient's view
+    *_RECEIVED,
+    "confirmed_at",
+    "recipient_state",
+    "arrived_again",
+    "sent_views",
+    "received_views",
+    # the recipient's word
+    *_ACKNOWLEDGEMENT,
+)
 # State -> message-status (503 cl. 5.6.1); what is not here is a state of the recipient.
 _STATUS = {state.value: status.value for state, status in STATUS.items()}
 
 
-def messages(views: DataFrame, events: DataFrame, acknowledgements: DataFrame) -> DataFrame:
-    """All three of the same days."""
-    seen = _views(views, _VIEW)
-    happened = _events(events)
-    acknowledged = _acknowledged(acknowledgements, _WORD)
-    joined = seen.join(happened, on=list(_KEY), how="left").join(
-        acknowledged, on=list(_KEY), how="left"
-    )
-    sent, got = F.col("sent"), F.col("received")
+def messages(
+    views: DataFrame,
+    events: DataFrame,
+    acknowledgements: DataFrame,
+    *,
+    key: Sequence[str] = _KEY,
+    only: Sequence[str] | None = None,
+) -> DataFrame:
+    """All three of the same days.
 
-    def either(name: str) -> Column:
-        return F.coalesce(sent[name], got[name]).alias(name)
+    `key` is what all rows about a message have in common, `only` the columns that are asked for: Spark
+    does not see by itself that a part of the first view is not, and would carry all of it along.
+    """
+    wanted = _COLUMNS if only is None else [name for name in _COLUMNS if name in only]
+    fields = {
+        field for name in wanted for field in (_SENT.get(name), _RECEIVED.get(name), name) if field
+    }
+    seen = _views(views, [name for name in _VIEW if name in fields], key)
+    happened = _events(events, key)
+    joined = seen.join(happened, on=list(key), how="left")
+    if any(name in _ACKNOWLEDGEMENT for name in wanted):
+        acknowledged = _acknowledged(acknowledgements, _WORD, key)
+        joined = joined.join(acknowledged, on=list(key), how="left")
+    return joined.select(*(F.col(name) for name in key), *map(_message_column, wanted))
 
-    status = F.create_map(*(F.lit(x) for pair in _STATUS.items() for x in pair))
-    return joined.select(
-        "day",
-        "message_id",
-        either("internal_type"),
-        either("sender_code"),
-        either("receiver_code"),
-        either("message_type"),
-        either("route"),
-        either("generated"),
-        either("expiration_time"),
-        either("size"),
-        either("ba_message_id"),
-        # the sender's view
-        sent["component"].alias("sent_component"),
-        sent["instance"].alias("sent_instance"),
-        sent["sequence"].alias("sent_sequence"),
-        sent["segment"].alias("sent_segment"),
-        sent["fingerprint"].alias("sent_fingerprint"),
-        sent["signing_certificate_id"].alias("signing_certificate_id"),
-        sent["encryption_certificate_id"].alias("encryption_certificate_id"),
-        F.coalesce(F.col("accepted_at"), sent["time"]).alias("accepted_at"),
-        "transferred_at",
-        "delivered_at",
-        "received_at",
-        "failed_at",
-        "failure",
-        "sender_state",
-        status[F.col("sender_state")].alias("status"),
-        F.coalesce("transfer_attempts", F.lit(0)).cast("long").alias("transfer_attempts"),
-        # the recipient's view
-        got["component"].alias("received_component"),
-        got["instance"].alias("received_instance"),
-        got["sequence"].alias("received_sequence"),
-        got["segment"].alias("received_segment"),
-        got["fingerprint"].alias("received_fingerprint"),
-        got["time"].alias("arrived_at"),
-        "confirmed_at",
-        "recipient_state",
-        F.coalesce("arrived_again", F.lit(0)).cast("long").alias("arrived_again"),
-        F.col("sent_views").cast("long").alias("sent_views"),
-        F.col("received_views").cast("long").alias("received_views"),
-        # the recipient's word
-        F.col("acknowledgement")["acknowledgement_id"].alias("acknowledgement_id"),
-        F.col("acknowledgement")["time"].alias("acknowledged_at"),
-        F.col("acknowledgement")["signing_certificate_id"].alias("acknowledgement_certificate_id"),
-    )
+
+def _message_column(name: str) -> Column:
+    sent, received = F.col("sent"), F.col("received")
+    if name in _SENT:
+        return sent[_SENT[name]].alias(name)
+    if name in _RECEIVED:
+        return received[_RECEIVED[name]].alias(name)
+    if name in _ACKNOWLEDGEMENT:
+        return F.col("acknowledgement")[_ACKNOWLEDGEMENT[name]].alias(name)
+    if name in _EITHER:
+        return F.coalesce(sent[name], received[name]).alias(name)
+    if name == "accepted_at":
+        return F.coalesce(F.col(name), sent["time"]).alias(name)
+    if name == "status":
+        status = F.create_map(*(F.lit(x) for pair in _STATUS.items() for x in pair))
+        return status[F.col("sender_state")].alias(name)
+    if name in ("transfer_attempts", "arrived_again"):
+        return F.coalesce(name, F.lit(0)).cast("long").alias(name)
+    return F.col(name).cast("long").alias(name) if name.endswith("_views") else F.col(name)
 
 
 def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
@@ -184,10 +225,10 @@ def proofs(views: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     )
 
 
-def _views(views: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _views(views: DataFrame, columns: Sequence[str], key: Sequence[str] = _KEY) -> DataFrame:
     sent, received = F.col("side") == "sent", F.col("side") == "received"
     view = _ordered(columns)
-    return views.groupBy(*_KEY).agg(
+    return views.groupBy(*key).agg(
         F.min(F.when(sent, view)).alias("sent"),
         F.min(F.when(received, view)).alias("received"),
         F.count(F.when(sent, 1)).alias("sent_views"),
@@ -203,7 +244,7 @@ def _ordered(columns: Sequence[str]) -> Column:
     return F.struct(*_ORDER, *(name for name in columns if name not in _ORDER))
 
 
-def _events(events: DataFrame) -> DataFrame:
+def _events(events: DataFrame, key: Sequence[str]) -> DataFrame:
     sent, received = F.col("side") == "sent", F.col("side") == "received"
     event, moved = F.col("event"), F.col("moved")
 
@@ -213,7 +254,7 @@ def _events(events: DataFrame) -> DataFrame:
     order = ("time", "instance", "sequence")
     failing = sent & moved & (F.col("state") == "FAILED")
     stood = F.struct(*order, "state")
-    found = events.groupBy(*_KEY).agg(
+    found = events.groupBy(*key).agg(
         first_time("ACCEPT", "ACCEPT_TRACING").alias("accepted_at"),
         first_time("TRANSFERRED").alias("transferred_at"),
         F.min(
@@ -233,7 +274,7 @@ def _events(events: DataFrame) -> DataFrame:
     )
     failure = F.struct(F.col("failed.event").alias("event"), F.col("failed.detail").alias("detail"))
     return found.select(
-        *_KEY,
+        *key,
         "accepted_at",
         "transferred_at",
         "delivered_at",
@@ -248,11 +289,13 @@ def _events(events: DataFrame) -> DataFrame:
     )
 
 
-def _acknowledged(acknowledgements: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _acknowledged(
+    acknowledgements: DataFrame, columns: Sequence[str], key: Sequence[str] = _KEY
+) -> DataFrame:
     """The first DELIVERY_ACKNOWLEDGEMENT that the sender of the message holds."""
     return (
         acknowledgements.where(F.col("internal_type") == "DELIVERY_ACKNOWLEDGEMENT")
         .where(F.col("side") == "sent")
-        .groupBy(*_KEY)
+        .groupBy(*key)
         .agg(F.min(_ordered(columns)).alias("acknowledgement"))
     )
