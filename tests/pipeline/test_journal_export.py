@@ -147,6 +147,27 @@ async def test_writers_and_exporter_at_the_same_time_leave_no_gap_and_no_repeat(
     assert numbers == list(range(1, 302))
 
 
+async def test_what_is_written_during_an_export_waits_for_the_next(tmp_path, monkeypatch):
+    store = SqliteStore.open(tmp_path / "store", "E1")
+    await write(store, 3)
+    loop = asyncio.get_running_loop()
+    put = Landing.put
+
+    def busy(landing, *given):
+        asyncio.run_coroutine_threadsafe(write(store, 2), loop).result()
+        return put(landing, *given)
+
+    monkeypatch.setattr(Landing, "put", busy)
+    found = [only(await asyncio.to_thread(exporter(tmp_path).run)) for _ in range(3)]
+    assert [[(s.first, s.last) for s in segments(tmp_path)][n] for n in range(3)] == [
+        (1, 3),
+        (4, 5),
+        (6, 7),
+    ]
+    assert [len(run.segments) for run in found] == [1, 1, 1]
+    await store.close()
+
+
 def test_a_folder_without_a_store_is_refused(tmp_path):
     with pytest.raises(Refusal) as refused:
         exporter(tmp_path)

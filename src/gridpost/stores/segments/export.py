@@ -30,6 +30,7 @@ from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.values import to_microseconds
 
 # Below the oldest row that may be pruned while we read: WAL gives each read one state.
+_LAST = "SELECT coalesce(max(sequence), 0) FROM journal"
 _READ = (
     "SELECT sequence, at, kind, schema_version, payload FROM journal"
     " WHERE sequence > ? ORDER BY sequence LIMIT ?"
@@ -76,7 +77,10 @@ class Exporter:
         with self._alone(), self._reading() as reader:
             identity = _identity(reader)
             after = max(SqliteJournal(reader).exported(), self._landing.last(identity))
-            while rows := self._read(reader, after):
+            # What comes while this runs waits for the next time: under load it would never end, and
+            # each of its segments would hold next to nothing.
+            (end,) = reader.execute(_LAST).fetchone()
+            while after < end and (rows := self._read(reader, after)):
                 first, last = rows[0][0], rows[-1][0]
                 if first != after + 1:
                     lost.append((after + 1, first - 1))

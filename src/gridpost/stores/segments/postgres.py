@@ -27,6 +27,7 @@ _COMPONENT = "SELECT value FROM meta WHERE name = 'component'"
 _ALONE = (
     "SELECT pg_advisory_lock(hashtextextended('gridpost journal export ' || current_schema(), 0))"
 )
+_LAST = "SELECT coalesce(max(sequence), 0) FROM journal WHERE stream = %s"
 _READ = """
     SELECT sequence, at, kind, schema_version, payload FROM journal
     WHERE stream = %s AND sequence > %s ORDER BY sequence LIMIT %s
@@ -66,7 +67,10 @@ class PostgresExporter:
         segments: list[Manifest] = []
         lost: list[tuple[int, int]] = []
         after = max(journal.exported(), self._landing.last(identity))
-        while rows := self._read(connection, stream, after):
+        # What comes while this runs waits for the next time, as in `Exporter`.
+        found = connection.execute(_LAST, (stream.number,)).fetchone()
+        end = 0 if found is None else int(found[0])
+        while after < end and (rows := self._read(connection, stream, after)):
             first, last = rows[0][0], rows[-1][0]
             if first != after + 1:
                 lost.append((after + 1, first - 1))
