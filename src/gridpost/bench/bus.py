@@ -12,14 +12,14 @@ What exists when the clients begin is not searched for garbage in their process 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
-from statistics import median, quantiles
 from uuid import uuid4
 
 from gridpost.bench import Measurement
-from gridpost.bench._asking import at_rate, closed_loop, with_rabbitmq
+from gridpost.bench._asking import Ask, with_rabbitmq
+from gridpost.bench._beside_echo import BesideEcho
 from gridpost.bench._bus_echo import QUEUE
 from gridpost.bench._capacity_site import (
     SERVICE,
@@ -35,6 +35,7 @@ CLIENTS = 50
 PREFETCH = 64
 WARM_UP, SECONDS, ROUNDS = 1.0, 5.0, 3
 NOUN = "MeterReadings"
+Asking = Callable[[Sequence[Ask]], Awaitable[None]]
 _COMMAND = "from gridpost.cli import main; main()"
 _TARGET = f"TESTING.REQUESTS.{NOUN}.get"
 
@@ -98,9 +99,6 @@ port = 0
 
 async def _measure(folder: Path, url: str) -> Measurement:
     configuration, body = _configuration(folder, url), _bodies()
-    rates: dict[str, list[float]] = {"echo": [], "bus": []}
-    tails: dict[str, list[float]] = {"echo": [], "bus": []}
-    paced = 0.0
 
     async def bus(work: Callable[[_Load], Awaitable[float]]) -> float:
         arguments = ("-c", _COMMAND, "bus", "run", "--config", str(configuration))
@@ -124,32 +122,19 @@ async def _measure(folder: Path, url: str) -> Measurement:
             await asyncio.to_thread(wait_for_line, folder, "echo", "listening")
             return await _with_load(folder, url, QUEUE, work)
 
+    beside = BesideEcho(1 / 4, WARM_UP, SECONDS)
     for _ in range(ROUNDS):
-        for name, side in (("echo", echo), ("bus", bus)):
+        # In turns, so that both see the same machine.
+        for side, ask in ((echo, beside.ask_echo), (bus, beside.ask_service)):
 
-            async def both(load: _Load, name: str = name) -> float:
-                nonlocal paced
-                clients = [lambda: load.ask(body())] * CLIENTS
-                rates[name].append(await closed_loop(clients, WARM_UP, SECONDS))
-                paced = paced or rates["echo"][0] / 4
-                times = await at_rate(clients, paced, SECONDS)
-                tails[name].append(quantiles(times, n=100)[98])
+            async def both(load: _Load, ask: Asking = ask) -> float:
+                await ask([lambda: load.ask(body())] * CLIENTS)
                 return 0.0
 
             await side(both)
-    figures = {
-        "echo_requests_per_s": median(rates["echo"]),
-        "requests_per_s": median(rates["bus"]),
-        "paced_requests_per_s": paced,
-        "echo_p99_ms": median(tails["echo"]) * 1000,
-        "p99_ms": median(tails["bus"]) * 1000,
-    }
     return Measurement(
-        {name: round(value, 3) for name, value in figures.items()},
-        {
-            "requests_vs_echo": round(median(rates["bus"]) / median(rates["echo"]), 3),
-            "p99_vs_echo": round(median(tails["bus"]) / median(tails["echo"]), 3),
-        },
+        {name: round(value, 3) for name, value in beside.figures().items()},
+        {name: round(value, 3) for name, value in beside.ratios().items()},
     )
 
 

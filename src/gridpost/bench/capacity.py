@@ -24,14 +24,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from statistics import median, quantiles
 
 import httpx
 
 from gridpost.assembly.capacity_configuration import read_capacity_configuration
 from gridpost.assembly.operations_token import bearer
 from gridpost.bench import Measurement
-from gridpost.bench._asking import Ask, at_rate, closed_loop, with_rabbitmq
+from gridpost.bench._asking import Ask, at_rate, with_rabbitmq
+from gridpost.bench._beside_echo import BesideEcho
 from gridpost.bench._capacity_site import (
     IN_AREA,
     OUT_AREA,
@@ -70,41 +70,23 @@ async def _measure(folder: Path, url: str) -> Measurement:
     requests = _requests(period)
     first = _response_size(requests[0])
     size = await _with_service(folder, url, configuration, port, period, first)
-    rates: dict[str, list[float]] = {"echo": [], "service": []}
-    tails: dict[str, list[float]] = {"echo": [], "service": []}
-    middles: dict[str, list[float]] = {"echo": [], "service": []}
-    paced = 0.0
+    beside = BesideEcho(1 / 2, WARM_UP, SECONDS)
+
+    async def echo(clients: list[LoadClient]) -> None:
+        await beside.ask_echo(_asking(clients, requests))
+
+    async def service(clients: list[LoadClient]) -> None:
+        await beside.ask_service(_asking(clients, requests))
+
     for _ in range(ROUNDS):
         # In turns, so that both see the same machine.
-        for name in ("echo", "service"):
-
-            async def both(clients: list[LoadClient], name: str = name) -> None:
-                nonlocal paced
-                asking = _asking(clients, requests)
-                rate = await closed_loop(asking, WARM_UP, SECONDS)
-                rates[name].append(rate)
-                if name == "echo" and not paced:
-                    paced = rate / 2
-                times = await at_rate(asking, paced, SECONDS)
-                tails[name].append(quantiles(times, n=100)[98])
-                middles[name].append(median(times))
-
-            if name == "echo":
-                await _with_echo(folder, url, size, both)
-            else:
-                await _with_service(folder, url, configuration, port, period, both)
+        await _with_echo(folder, url, size, echo)
+        await _with_service(folder, url, configuration, port, period, service)
     alone, crowd, deliveries = await _broadcasting(
         folder, url, configuration, port, period, requests
     )
-    echo, service = median(rates["echo"]), median(rates["service"])
     figures = {
-        "echo_requests_per_s": echo,
-        "requests_per_s": service,
-        "paced_requests_per_s": paced,
-        "echo_p50_ms": median(middles["echo"]) * 1000,
-        "p50_ms": median(middles["service"]) * 1000,
-        "echo_p99_ms": median(tails["echo"]) * 1000,
-        "p99_ms": median(tails["service"]) * 1000,
+        **beside.figures(),
         "broadcast_requests_per_s": BROADCAST_RATE,
         "deliveries_per_s": deliveries,
         "deliveries_due_per_s": BROADCAST_RATE * BROADCASTS_OF_A_REQUEST * SUBSCRIBERS,
@@ -115,8 +97,7 @@ async def _measure(folder: Path, url: str) -> Measurement:
     return Measurement(
         {name: round(value, 3) for name, value in figures.items()},
         {
-            "requests_vs_echo": round(service / echo, 3),
-            "p99_vs_echo": round(median(tails["service"]) / median(tails["echo"]), 3),
+            **{name: round(value, 3) for name, value in beside.ratios().items()},
             "service_time_with_200_subscribers": round(crowd / alone, 3),
         },
     )
