@@ -184,6 +184,33 @@ async def test_bodies_that_arrive_together_share_a_file_that_goes_with_the_last(
     assert not file.exists()
 
 
+async def test_a_body_whose_producer_sends_on_shares_a_file_with_the_one_that_follows(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "broker"
+    store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)
+    first = put(message=queued(b"1" * 6_000))
+    first.followed = True
+    waiting = asyncio.create_task(commit(store, first))
+    for _ in range(3):  # turns of the loop: they do not arrive together
+        await asyncio.sleep(0)
+    second = put(message=queued(b"2" * 6_000))
+    await asyncio.gather(waiting, commit(store, second))
+    (file,) = (folder / "contents").iterdir()
+    assert file.stat().st_size == 12_000
+    await store.close()
+
+
+async def test_a_body_that_is_followed_by_nothing_is_safe_all_the_same(tmp_path: Path) -> None:
+    store = SqliteQueueStore.open(tmp_path / "broker", "B1", SetClock(), SETTINGS)
+    alone = put(message=queued(b"1" * 6_000))
+    alone.followed = True
+    async with asyncio.timeout(30):
+        await commit(store, alone)
+    assert await store.load("E2", alone.message.number) == b"1" * 6_000
+    await store.close()
+
+
 async def test_a_file_that_a_backup_has_linked_is_not_written_over(tmp_path: Path) -> None:
     folder, copy = tmp_path / "broker", tmp_path / "copy"
     store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)

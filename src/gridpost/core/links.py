@@ -126,6 +126,11 @@ class ReceivedDelivery(Protocol):
         """The sender does not wait for an outcome; say it all the same, it opens the window."""
         ...
 
+    @property
+    def followed(self) -> bool:
+        """More of the same link is here already: its sender does not wait for this outcome."""
+        ...
+
     def accept(self) -> None:
         """Only after the message is safe. Does nothing when the link is gone."""
         ...

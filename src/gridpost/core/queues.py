@@ -75,6 +75,8 @@ class Put:
     row: TransferRow
     """Written with the outcome `duplicate` when the id is or was in this queue."""
     duplicate: bool = False
+    followed: bool = False
+    """Its producer sends on without waiting: a store may let it wait a moment for company."""
 
     def written(self) -> TransferRow:
         return replace(self.row, outcome="duplicate") if self.duplicate else self.row

@@ -33,12 +33,13 @@ async def test_messages_of_any_size_on_one_link_arrive_as_they_were_sent(
 ) -> None:
     """Larger and smaller than the one before: in one frame, in several, in more than was expected."""
     chance = random.Random(4)
-    sizes = (10, 130_560, 131_072, 262_144, 262_145, 5_000_000, 300_000, 1_048_576, 9_000_000)
+    sizes = (10, 130_560, 131_072, 262_144, 262_145, 5_000_000, 300_000, 1_048_576, 9_000_000,
+             9_000_000, 9_050_000, 2_300_000, 6_000_000, 5_000_000)  # fmt: skip
     sent = [chance.randbytes(size) for size in sizes]
     producer = await (await setup.connect()).attach_producer("E2")
     outcomes = await asyncio.gather(*(producer.send(message) for message in sent))
     assert all(outcome.taken for outcome in outcomes)
-    await (await setup.connect("E2")).attach_consumer("E2", inbox, credit=10)
+    await (await setup.connect("E2")).attach_consumer("E2", inbox, credit=20)
     await eventually(lambda: len(inbox.messages) == len(sent))
     assert [bytes(message) for message in inbox.messages] == sent
 

@@ -80,7 +80,7 @@ class Producer:
                 row = self._row(message, "expired")
                 context.store.submit((Record(row),), partial(self._ignored, delivery))
             else:
-                put = Put(self._queue.code, message, row)
+                put = Put(self._queue.code, message, row, followed=delivery.followed)
                 context.store.submit((put,), partial(self._stored, delivery, put))
         except Refusal as refusal:
             context.refused(refusal, self._client, passing.message_id if passing else "")

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from gridpost.core.message_box import Content, Staged
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.stores.sqlite.arriving import PART, Arriving
+from gridpost.stores.sqlite.arriving import PART, Arriving, write_behind
 
 
 def sync_folder(folder: Path) -> None:
@@ -120,9 +120,7 @@ class Bodies:
     def _write(self, part: Path, content: bytes) -> None:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
+            write_behind(handle, content)
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -183,6 +181,7 @@ class WorkFiles:
             self._bodies.release(staged.name)
         for staged in self._written:
             self._bodies.discard(staged)
+        self._claimed, self._written = [], []
 
     def finished(self) -> list[str]:
         """The work was committed: the files that can go now."""

@@ -102,9 +102,15 @@ class ClientProducer:
 class ClientConsumer:
     """The receiving end of a link that we attached."""
 
-    def __init__(self, link: Receiver, on_delivery: Callable[[ReceivedDelivery], None]) -> None:
+    def __init__(
+        self,
+        link: Receiver,
+        on_delivery: Callable[[ReceivedDelivery], None],
+        on_settled: Callable[[ReceivedDelivery], None] | None = None,
+    ) -> None:
         self._link = link
         self.on_delivery = on_delivery
+        self._on_settled = on_settled
         self.detached = asyncio.Event()
 
     @property
@@ -116,7 +122,8 @@ class ClientConsumer:
         self._link.close()
 
     def on_settled(self, delivery: ReceivedDelivery) -> None:
-        pass
+        if self._on_settled is not None:
+            self._on_settled(delivery)
 
     def on_detached(self) -> None:
         self.detached.set()
@@ -214,8 +221,12 @@ class ClientConnection(AmqpConnection):
         *,
         credit: int,
         exactly_once: bool = False,
+        on_settled: Callable[[ReceivedDelivery], None] | None = None,
     ) -> ClientConsumer:
-        """`on_delivery` gets every message and says its outcome once it is safe."""
+        """`on_delivery` gets every message and says its outcome once it is safe.
+
+        With `exactly_once` the peer settles first, and `on_settled` hears of it.
+        """
         pn = lib.pn_receiver(self._live_session(), self._name("consumer"))
         lib.pn_terminus_set_address(lib.pn_link_source(pn), address.encode())
         lib.pn_terminus_set_address(lib.pn_link_target(pn), self._container.encode())
@@ -224,7 +235,7 @@ class ClientConnection(AmqpConnection):
             lib.pn_link_set_rcv_settle_mode(pn, lib.PN_RCV_SECOND)
         link = Receiver(self, pn, Attachment("", address, exactly_once=exactly_once), credit)
         await self._attach(link, pn)
-        consumer = ClientConsumer(link, on_delivery)
+        consumer = ClientConsumer(link, on_delivery, on_settled)
         link.started(consumer)
         return consumer
 

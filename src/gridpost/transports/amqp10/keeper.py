@@ -118,9 +118,11 @@ class KeptConsumer(_Kept):
         address: str,
         on_delivery: Callable[[ReceivedDelivery], None],
         credit: int,
+        on_settled: Callable[[ReceivedDelivery], None] | None = None,
     ) -> None:
         super().__init__(keeper, address)
         self._on_delivery = on_delivery
+        self._on_settled = on_settled
         self._credit = credit
 
     async def _attach(self, connection: ClientConnection) -> ClientConsumer:
@@ -128,7 +130,8 @@ class KeptConsumer(_Kept):
             self.address,
             self._on_delivery,
             credit=self._credit,
-            exactly_once=self._keeper.exactly_once,
+            exactly_once=self._keeper.exactly_once or self._on_settled is not None,
+            on_settled=self._on_settled,
         )
 
 
@@ -164,9 +167,14 @@ class SessionKeeper:
         return kept
 
     def consumer(
-        self, address: str, on_delivery: Callable[[ReceivedDelivery], None], credit: int
+        self,
+        address: str,
+        on_delivery: Callable[[ReceivedDelivery], None],
+        credit: int,
+        on_settled: Callable[[ReceivedDelivery], None] | None = None,
     ) -> KeptConsumer:
-        kept = KeptConsumer(self, address, on_delivery, credit)
+        """`on_settled` is told when the peer has answered an outcome: it has it for good."""
+        kept = KeptConsumer(self, address, on_delivery, credit, on_settled)
         self._want(kept)
         return kept
 

@@ -8,7 +8,7 @@ its own links and nobody's memory.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gridpost.transports.amqp10.engine import (
     BUFFERS,
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gridpost.transports.amqp10.receiver import Receiver
     from gridpost.transports.amqp10.sender import Sender
     from gridpost.transports.amqp10.stream import Stream
+
+_ROUNDS: Final = 4
+"""How often in one turn links that waited for room may begin; other connections want theirs."""
 
 
 class Output:
@@ -82,7 +85,7 @@ class Output:
             for thirsty in self.thirsty:
                 thirsty.grant()
             self.thirsty.clear()
-            got = self._write(engine, stream)
+            got = self._write(connection, engine, stream)
             connection.dispatch()
             if got == END_OF_STREAM:
                 if connection.peer_done:
@@ -92,11 +95,11 @@ class Output:
         except Exception as error:
             connection.fail(error)
 
-    def _write(self, engine: Engine, stream: Stream) -> int:
+    def _write(self, connection: AmqpConnection, engine: Engine, stream: Stream) -> int:
         """As far as the socket takes it; 0 or END_OF_STREAM when proton has no more to say."""
         transport, output, view = engine.transport, BUFFERS.output, BUFFERS.output_view
         peek, pop = lib.pn_transport_peek, lib.pn_transport_pop
-        filled, got = 0, 1
+        filled, got, rounds = 0, 1, 0
         while stream.writable:
             got = peek(transport, output + filled, OUTPUT - filled)
             if got > 0:
@@ -107,7 +110,12 @@ class Output:
                     filled = 0
             elif not self._send_portions():
                 self._unanswered = 0
-                break
+                rounds += 1
+                if got == END_OF_STREAM or not self.starved or rounds == _ROUNDS:
+                    break
+                # The next message begins where the last one ends: a write, and a read of the
+                # peer's, less for each.
+                self._count(connection)
         if filled:
             stream.write(view[:filled])
         return got

@@ -38,18 +38,25 @@ class Received:
     """A complete message. Fulfils `core.links.ReceivedDelivery`."""
 
     __slots__ = (
-        "_link", "_pn", "context", "decided", "message", "presettled", "size",
+        "_link", "_pn", "context", "decided", "followed", "message", "presettled", "size",
         "transaction",
     )  # fmt: skip
 
     def __init__(
-        self, link: Receiver, pn: Any, message: Octets, presettled: bool, transaction: bytes | None
+        self,
+        link: Receiver,
+        pn: Any,
+        message: Octets,
+        presettled: bool,
+        transaction: bytes | None,
+        followed: bool,
     ) -> None:
         self._link = link
         self._pn = pn
         self.size = len(message)
         self.message = message
         self.decided = False
+        self.followed = followed
         self.presettled = presettled
         self.transaction = transaction
         self.context: Any = None
@@ -247,10 +254,11 @@ class Receiver(Link):
             transaction = _transaction_of(delivery)
         presettled: bool = lib.pn_delivery_settled(delivery)
         lib.pn_link_advance(self._pn)
+        followed = bool(lib.pn_link_current(self._pn))
         self._credit -= 1
         self._held += 1
         self.connection.undecided_octets += len(message)
-        received = Received(self, delivery, message, presettled, transaction)
+        received = Received(self, delivery, message, presettled, transaction, followed)
         self.open[delivery] = received
         if self._credit < 0 and self.connection.holds_peer_to_credit:
             self.close(Refusal(Rule.TRANSFER_LIMIT, "more was transferred than credit was granted"))

@@ -1,9 +1,10 @@
 """The one thread that writes queues: what waits is committed together, then reported.
 
 The law of this file: `done` is called only after the COMMIT that holds the operations has returned.
-Nothing that somebody waits for waits for a group to fill: while one commit is on its way to the disk,
-the next gathers. What comes in one turn of the event loop comes here together, to wake a thread costs
-more than an operation; and what nobody waits for goes with the next that somebody does.
+Nothing that somebody waits for waits here for a group to fill: while one commit is on its way to the
+disk, the next gathers. (Large bodies whose producer sends on wait a moment before they come here, see
+`store`.) What comes in one turn of the event loop comes here together, to wake a thread costs more than
+an operation; and what nobody waits for goes with the next that somebody does.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from gridpost.stores.sqlite.queues.writer import Step, Writer
 class Submission:
     """Operations that are committed together; `staged` runs beside `operations`."""
 
-    __slots__ = ("awaited", "done", "octets", "operations", "refusal", "staged")
+    __slots__ = ("awaited", "done", "followed", "octets", "operations", "refusal", "staged")
 
     def __init__(self, operations: Sequence[Step], done: Done, *, awaited: bool = True) -> None:
         self.operations = operations
         self.done = done
         self.awaited = awaited
+        self.followed = False
         self.staged: list[Staged | None] = [None] * len(operations)
         self.refusal: Refusal | None = None
         self.octets = 0

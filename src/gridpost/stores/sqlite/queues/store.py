@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import local
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gridpost.core.journal import Identity
 from gridpost.core.ports import Clock, Journal
@@ -42,6 +42,8 @@ from gridpost.stores.sqlite.queues.writer import HandedOut
 
 T = TypeVar("T")
 MIB = 1024 * 1024
+_COMPANY: Final = 0.006
+"""Seconds that a large body waits for those that its producer is sending already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class SqliteQueueStore:
         self._staged = asyncio.Event()
         self._staged.set()
         self._to_stage: deque[Submission] = deque()
+        self._staging_due: asyncio.Handle | None = None
+        self._stager_busy = False
         self._stager = ThreadPoolExecutor(1, thread_name_prefix="gridpost-bodies")
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="gridpost-files")
         self._max_octets = settings.max_group_octets
@@ -173,6 +177,7 @@ class SqliteQueueStore:
             if type(operation) is Put:
                 puts = True
                 submission.octets += operation.message.size
+                submission.followed = operation.followed
                 large = large or operation.message.size > self._threshold
         if puts:
             space = self._watch.look()
@@ -201,11 +206,10 @@ class SqliteQueueStore:
         A submission with several operations is a transaction: its place among others is free.
         """
         if large:
-            if not self._staging:
-                self._staged.clear()
-                self._loop.call_soon(self._stage_next)
+            self._staged.clear()
             self._staging.add(submission)
             self._to_stage.append(submission)
+            self._stage_soon()
         if len(submission.operations) > 1:
             if not large:
                 self._committer.submit(submission)
@@ -220,8 +224,22 @@ class SqliteQueueStore:
         else:
             self._committer.submit(submission)
 
+    def _stage_soon(self) -> None:
+        """With this turn if somebody waits for the last that came, or enough has; else in a moment."""
+        if self._stager_busy:
+            return
+        waits = not self._to_stage[-1].followed
+        if waits or sum(one.octets for one in self._to_stage) >= self._max_octets:
+            if self._staging_due is not None:
+                self._staging_due.cancel()
+            self._staging_due = self._loop.call_soon(self._stage_next)
+        elif self._staging_due is None:
+            self._staging_due = self._loop.call_later(_COMPANY, self._stage_next)
+
     def _stage_next(self) -> None:
-        """What has gathered while the disk was busy goes into one file."""
+        """What has gathered meanwhile goes into one file."""
+        self._staging_due = None
+        self._stager_busy = True
         batch: list[Submission] = []
         octets = 0
         while self._to_stage and (not batch or octets < self._max_octets):
@@ -256,8 +274,9 @@ class SqliteQueueStore:
 
     def _were_staged(self, batch: list[Submission]) -> None:
         self._staging.difference_update(batch)
+        self._stager_busy = False
         if self._to_stage:
-            self._stage_next()
+            self._stage_soon()
         for submission in batch:
             if len(submission.operations) > 1:
                 self._forward(submission)
