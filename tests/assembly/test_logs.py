@@ -9,11 +9,13 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 import pytest
 import structlog
+import structlog.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +82,38 @@ def test_a_line_outside_of_a_loop_is_there_at_once(stream: io.StringIO) -> None:
         "component": "component-under-test",
         "level": "info",
     }
+
+
+def test_what_is_bound_to_a_logger_stands_in_its_lines(stream: io.StringIO) -> None:
+    log = structlog.get_logger("test").bind(number=1, place="here")
+    log.info("told %s", "twice", place="there")
+    log.debug("not told")
+    (line,) = written(stream)
+    del line["timestamp"]
+    assert line == {
+        "number": 1,
+        "place": "there",
+        "event": "told twice",
+        "component": "component-under-test",
+        "level": "info",
+    }
+
+
+def test_a_timestamp_is_that_of_the_moment(stream: io.StringIO) -> None:
+    before = datetime.now(UTC)
+    structlog.get_logger("test").info("told")
+    (line,) = written(stream)
+    assert before <= datetime.fromisoformat(str(line["timestamp"])) <= datetime.now(UTC)
+    assert len(str(line["timestamp"])) == len("2026-01-31T12:00:00.000000Z")
+
+
+def test_who_captures_lines_gets_them(stream: io.StringIO) -> None:
+    log = structlog.get_logger("test")
+    log.info("before")
+    with structlog.testing.capture_logs() as captured:
+        log.info("meanwhile", number=1)
+    assert captured == [{"event": "meanwhile", "number": 1, "log_level": "info"}]
+    assert events(stream) == ["before"]
 
 
 def test_lines_of_one_turn_of_the_loop_leave_together_at_its_end(stream: io.StringIO) -> None:

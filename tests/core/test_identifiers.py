@@ -1,6 +1,6 @@
 """Names are checked where they enter, and patterns match as 503 cl. 5.3 says."""
 
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
@@ -104,3 +104,12 @@ def test_a_message_id_is_the_canonical_text_of_a_uuid(text: str) -> None:
     else:
         with pytest.raises(Refusal):
             message_id(text)
+
+
+def test_new_message_ids_are_random_uuids() -> None:
+    ids = [new_message_id() for _ in range(1_000)]
+    assert len(set(ids)) == 1_000
+    for text in ids:
+        found = UUID(text)
+        assert str(found) == text
+        assert (found.version, found.variant) == (4, RFC_4122)

@@ -263,3 +263,36 @@ async def test_an_entry_is_found_as_it_was_moved(store: SqliteStore) -> None:
     assert moved.delivery.state is not entry.delivery.state
     assert await store.run(lambda unit: unit.box.find(side, key)) == moved
     assert await store.read(lambda unit: unit.box.find(side, key)) == moved
+
+
+async def test_works_beside_one_that_fails_are_done_once_though_they_run_twice(
+    store: SqliteStore,
+) -> None:
+    large = bytes(2 * Settings().file_threshold)
+    first, failed, last = (box_entry(message_id=name) for name in ("m1", "m2", "m3"))
+    ran: list[str] = []
+
+    def putting(entry: BoxEntry) -> object:
+        def work(unit: UnitOfWork) -> bool:
+            ran.append(entry.message_id)
+            new = unit.box.put(entry, large)
+            decision = decide(entry.delivery, Occurrence(Event.ACCEPT), entry.delivery.changed_at)
+            unit.box.move(entry.delivery.side, decision)
+            if entry is failed:
+                raise Refusal(Rule.INTERNAL, "no")
+            return new
+
+        return work
+
+    async with held(store):
+        runs = await _submit(store, [putting(entry) for entry in (first, failed, last)])
+    assert (await runs[0], await runs[2]) == (True, True)
+    with pytest.raises(Refusal):
+        await runs[1]
+    assert ran == ["m1", "m2", "m1", "m2", "m3"]
+    for entry, kept in ((first, large), (failed, None), (last, large)):
+        side, key = entry.delivery.side, entry.message_id
+        assert await store.read(lambda unit, s=side, k=key: unit.box.content(s, k)) == kept
+        trace = await store.read(lambda unit, s=side, k=key: unit.box.trace(s, k))
+        assert len(trace) == (0 if kept is None else 1)
+    assert len(list(store._bodies.folder.iterdir())) == 2

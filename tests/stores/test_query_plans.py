@@ -15,6 +15,7 @@ from gridpost.core.message_box import Retention, Search
 from gridpost.core.ports import UnitOfWork
 from gridpost.stores.sqlite import outgoing
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.sqlite.schema import migrate
 from gridpost.stores.sqlite.unit import SqliteUnit
 from support.boxed import (
@@ -111,7 +112,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 def test_no_question_reads_a_whole_table(
     connection: sqlite3.Connection, tmp_path: Path, question: str
 ) -> None:
-    unit = SqliteUnit(connection, WorkFiles(Bodies(tmp_path, 1_000)))
+    unit = SqliteUnit(Group(connection), WorkFiles(Bodies(tmp_path, 1_000)))
     entry = box_entry()
     put(unit, entry)
     unit.box.enqueue(internal(entry), ROUTE, EXPIRY)
@@ -123,7 +124,10 @@ def test_no_question_reads_a_whole_table(
     with pytest.MonkeyPatch.context() as patch:
         if question == "outgoing after a long silence":
             patch.setattr(outgoing, "_MANY", 0)
+        unit.journal.flush()
+        statements.clear()
         QUESTIONS[question](unit)
+        unit.journal.flush()
     connection.set_trace_callback(None)
     assert statements
     for statement in statements:

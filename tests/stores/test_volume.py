@@ -19,6 +19,7 @@ from gridpost.core.ports import UnitOfWork
 from gridpost.stores.postgres.endpoint import PostgresEndpointStore
 from gridpost.stores.postgres.search import PostgresSearch
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.sqlite.schema import migrate
 from gridpost.stores.sqlite.unit import SqliteUnit
 from support.boxed import DAY, EXPIRY, ROUTE, box_entry, happen, internal, put
@@ -86,9 +87,11 @@ def _sqlite(
     connection = sqlite3.connect(folder / "box", isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     migrate(connection)
-    unit = SqliteUnit(connection, WorkFiles(Bodies(folder, 1_000)))
+    group = Group(connection)
+    unit = SqliteUnit(group, WorkFiles(Bodies(folder, 1_000)))
     connection.execute("BEGIN")
     plant(unit)
+    group.flush()
     for statement in growing(messages, transfers, failing):
         connection.execute(statement)
     connection.execute(
@@ -98,10 +101,13 @@ def _sqlite(
     steps, took = {}, {}
     for name, question in QUESTIONS.items():
         ticks: list[None] = []
+        group.forget()
+        group.begin()
         connection.execute("BEGIN")
         connection.set_progress_handler(lambda ticks=ticks: ticks.append(None), 10)  # type: ignore[misc]
         start = time.perf_counter()
         question(unit)
+        group.flush()
         took[name] = round((time.perf_counter() - start) * 1_000, 2)
         connection.set_progress_handler(None, 0)
         connection.execute("ROLLBACK")

@@ -28,6 +28,10 @@ class AmqpApplication:
         )
         self._keeper = SessionKeeper(client, backoff=Backoff(0.05, 0.5))
         self.documents: Counter[str] = Counter()
+        self.answered: set[str] = set()
+        """Documents whose acceptance the endpoint has answered: it has settled them."""
+        self.after_answer: list[str] = []
+        """Documents that came again after that."""
         self.message_ids: defaultdict[str, set[str]] = defaultdict(set)
         self.events: Counter[tuple[str, str]] = Counter()
         self.replies: dict[str, str] = {}
@@ -59,17 +63,24 @@ class AmqpApplication:
 
     def consume(self) -> None:
         """Everything that the endpoint has for us, accepted as it comes."""
-        self._keeper.consumer(QUEUES["inbox"], self._document, 50)
+        self._keeper.consumer(QUEUES["inbox"], self._document, 50, self._settled)
         self._keeper.consumer(QUEUES["reply"], self._reply, 50)
         self._keeper.consumer(QUEUES["event"], self._event, 50)
 
     def _document(self, delivery: ReceivedDelivery) -> None:
         found = read_any(delivery.message)
         assert isinstance(found.body, bytes)
-        self.documents[found.body.decode()] += 1
+        key = found.body.decode()
+        self.documents[key] += 1
+        if key in self.answered:
+            self.after_answer.append(key)
         message_id = str(found.application_properties["messageID"])
-        self.message_ids[found.body.decode()].add(message_id)
+        self.message_ids[key].add(message_id)
+        delivery.context = key
         delivery.accept()
+
+    def _settled(self, delivery: ReceivedDelivery) -> None:
+        self.answered.add(delivery.context)
 
     def _reply(self, delivery: ReceivedDelivery) -> None:
         found = read_any(delivery.message)

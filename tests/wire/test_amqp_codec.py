@@ -18,6 +18,7 @@ from gridpost.wire.amqp.codec import (
     elements,
     encode,
     encode_composite,
+    flat,
     skip,
 )
 from gridpost.wire.amqp.types import (
@@ -373,3 +374,51 @@ def test_a_composite_leaves_out_nulls_at_its_end_and_takes_the_smallest_list() -
     assert encode_composite(0x70, [None, True, None]).hex() == "005370c003024041"
     assert encode_composite(0x73, ["x" * 252])[3] == 0xC0
     assert encode_composite(0x73, ["x" * 253])[3] == 0xD0
+
+
+USUAL: st.SearchStrategy[Value] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.text(max_size=20),
+    st.integers(0, 2**32 - 1).map(UInt),
+    st.sampled_from([UInt(0), UInt(1), Int(0), Int(-1), Int(127), Int(-128), Int(300)]),
+    st.integers(-(2**63), 2**63 - 1).map(Timestamp),
+)
+
+
+@given(st.lists(USUAL, max_size=80), st.booleans())
+def test_a_flat_list_or_map_is_read_the_short_way_as_the_long_way(
+    values: list[Value], as_map: bool
+) -> None:
+    pairs = tuple(zip(values[::2], values[1::2], strict=False))
+    octets = encode(Map(pairs) if as_map else values)
+    found = flat(octets)
+    if found is None:
+        return
+    read = decode(octets)
+    expected = [v for pair in read.pairs for v in pair] if isinstance(read, Map) else read
+    assert found == expected
+    assert isinstance(expected, list)
+    assert [type(v) for v in found] == [type(v) for v in expected]
+
+
+def test_a_list_as_every_message_has_it_is_read_the_short_way() -> None:
+    fields: list[Value] = ["id", None, Timestamp(1), UInt(0), UInt(7), UInt(70_000), True, Int(2)]
+    assert flat(encode(fields)) == fields
+    assert flat(encode_composite(0x73, fields)[3:]) == fields
+
+
+@given(st.one_of(st.lists(VALUES, max_size=4).map(encode), st.binary(max_size=60)), st.data())
+def test_what_is_unusual_or_broken_is_left_to_the_long_way(
+    octets: bytes, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, max(0, len(octets) - 1)))
+    changed = octets[:at] + data.draw(st.binary(max_size=2)) + octets[at + 1 :]
+    found = flat(changed)
+    if found is not None and changed[0] in (0xC0, 0xD0):
+        assert decode(changed) == found
+
+
+def test_limits_of_the_caller_hold_on_the_short_way() -> None:
+    assert flat(encode(["a"]), AmqpLimits(max_items=1)) is None
+    assert flat(encode(["a"]), AmqpLimits(max_depth=0)) is None

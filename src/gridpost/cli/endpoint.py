@@ -40,8 +40,10 @@ def run(config: Config) -> None:
 
     from gridpost.assembly.endpoint import run_endpoint
     from gridpost.assembly.endpoint_configuration import read_endpoint_configuration
+    from gridpost.assembly.freed_memory import share_freed_memory
     from gridpost.assembly.logs import log_to_stderr
 
+    share_freed_memory()
     log_to_stderr(read_endpoint_configuration(config).code)
     asyncio.run(run_endpoint(config))
 

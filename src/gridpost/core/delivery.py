@@ -9,7 +9,7 @@ The sender endpoint and the recipient endpoint each hold their own delivery of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -394,7 +394,9 @@ def decide(delivery: Delivery, occurrence: Occurrence, now: datetime) -> Decisio
         detail = "a RECEIVE_ACKNOWLEDGEMENT came, but no verified DELIVERY_ACKNOWLEDGEMENT"
     moved = transition.state is not delivery.state
     return Decision(
-        replace(delivery, state=transition.state, changed_at=now) if moved else delivery,
+        Delivery(delivery.side, delivery.message_id, transition.state, delivery.expires_at, now)
+        if moved
+        else delivery,
         transition.effects,
         TraceEntry(now, event, transition.state, moved, detail, occurrence.acknowledgement_id),
     )

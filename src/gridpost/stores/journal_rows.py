@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from gridpost.core.journal import KINDS, JournalRow, UnknownRow
-from gridpost.stores.values import from_microseconds, read_json, to_microseconds, write_json
+from gridpost.stores.values import from_microseconds, read_json, to_microseconds
 
 
 class Stored(NamedTuple):
@@ -88,39 +88,30 @@ def _fields_of(kind: type[JournalRow]) -> tuple[_Field, ...]:
 def _writer_of(kind: type[JournalRow]) -> Callable[[JournalRow], str]:
     """The text that `write_json` would give, put together field by field: a broker writes many."""
     known = _FIELDS[kind]
+    hints = get_type_hints(kind)
     get = attrgetter(*(field.name for field in known))
-    writers = [_text_writer(field) for field in known]
+    writers = [_text_writer(hints[field.name], field.write) for field in known]
     template = "{" + ",".join(f"{_text(field.name)}:%s" for field in known) + "}"
 
     def write_fields(row: JournalRow) -> str:
-        return template % tuple(
-            [
-                # Also an enumeration of texts is one.
-                _text(value)
-                if isinstance(value, str)
-                else "null"
-                if value is None
-                else writer(value)
-                for value, writer in zip(get(row), writers, strict=True)
-            ]
-        )
+        return template % tuple([write(value) for write, value in zip(writers, get(row))])  # noqa: B905
 
     return write_fields
 
 
-def _plain(value: Any) -> str:
-    if type(value) is bool:
-        return "true" if value else "false"
-    return str(value) if type(value) is int else write_json(value)
-
-
-def _text_writer(field: _Field) -> Callable[[Any], str]:
-    convert = field.write
-    if convert is None:
-        return _plain
-    if convert is to_microseconds:
+def _text_writer(annotation: Any, convert: Callable[[Any], Any] | None) -> Callable[[Any], str]:
+    """How a value of a field's type stands in JSON; most are texts, or enumerations of texts."""
+    if get_origin(annotation) is UnionType:
+        (annotation,) = (a for a in get_args(annotation) if a is not NoneType)
+        write = _text_writer(annotation, convert)
+        return lambda value: "null" if value is None else write(value)
+    if annotation is datetime:
         return lambda at: str(to_microseconds(at))
-    return lambda value: write_json(convert(value))
+    if annotation is bytes:
+        return lambda data: f'"{_base64(data)}"'
+    if annotation is bool:
+        return lambda value: "true" if value else "false"
+    return str if annotation is int else _text
 
 
 _FIELDS: Mapping[type[JournalRow], tuple[_Field, ...]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from json.encoder import encode_basestring_ascii as _text
 from typing import Any
 
 from gridpost.core.identifiers import ComponentCode, MessageId, MessageType
@@ -20,6 +21,13 @@ _MICROSECOND = timedelta(microseconds=1)
 write_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 read_json = json.loads
 
+_METADATA = (
+    '{"message_id":%s,"receiver_code":%s,"message_type":%s,"generated":%s,"expiration_time":%s,'
+    '"sender_code":%s,"internal_type":%s,"extension":%s,"related_message_id":%s,'
+    '"sender_application":%s,"ba_message_id":%s,"processors":%s,"message_mversion":%d,'
+    '"sender_description":%s}'
+)
+
 
 def to_microseconds(at: datetime) -> int:
     """Microseconds since 1970 in UTC. A datetime without a zone is a bug and raises."""
@@ -31,7 +39,16 @@ def from_microseconds(microseconds: int) -> datetime:
 
 
 def write_processors(processors: tuple[Processor, ...]) -> str:
-    return write_json(_plain(processors)) if processors else "[]"
+    """[[id, [[key, type, value], …]], …]: nothing is left out and nothing changes its place."""
+    return f"[{','.join([_write_processor(processor) for processor in processors])}]"
+
+
+def _write_processor(processor: Processor) -> str:
+    entries = [
+        f"[{_text(entry.key)},{_text(entry.type)},{_text(entry.value)}]"
+        for entry in processor.entries
+    ]
+    return f"[{_text(processor.processor_id)},[{','.join(entries)}]]"
 
 
 def read_processors(text: str) -> tuple[Processor, ...]:
@@ -39,24 +56,26 @@ def read_processors(text: str) -> tuple[Processor, ...]:
 
 
 def write_metadata(metadata: Metadata) -> str:
-    """Metadata that nobody searches, as one JSON object."""
-    return write_json(
-        {
-            "message_id": metadata.message_id,
-            "receiver_code": metadata.receiver_code,
-            "message_type": metadata.message_type,
-            "generated": _write_instant(metadata.generated),
-            "expiration_time": _write_instant(metadata.expiration_time),
-            "sender_code": metadata.sender_code,
-            "internal_type": metadata.internal_type,
-            "extension": metadata.extension,
-            "related_message_id": metadata.related_message_id,
-            "sender_application": metadata.sender_application,
-            "ba_message_id": metadata.ba_message_id,
-            "processors": _plain(metadata.processors),
-            "message_mversion": metadata.message_mversion,
-            "sender_description": metadata.sender_description,
-        }
+    """Metadata that nobody searches, as one JSON object.
+
+    Put together field by field: every acknowledgement comes by here, and building an object first
+    takes twice as long.
+    """
+    return _METADATA % (
+        _text(metadata.message_id),
+        _text(metadata.receiver_code),
+        _text(metadata.message_type),
+        _write_instant(metadata.generated),
+        _write_instant(metadata.expiration_time),
+        _text(metadata.sender_code),
+        _text(metadata.internal_type),
+        _text(metadata.extension),
+        _text(metadata.related_message_id),
+        _text(metadata.sender_application),
+        _text(metadata.ba_message_id),
+        write_processors(metadata.processors),
+        metadata.message_mversion,
+        _text(metadata.sender_description),
     )
 
 
@@ -83,14 +102,6 @@ def read_metadata(text: str) -> Metadata:
     )
 
 
-def _plain(processors: tuple[Processor, ...]) -> list[Any]:
-    """[[id, [[key, type, value], …]], …]: nothing is left out and nothing changes its place."""
-    return [
-        [p.processor_id, [[entry.key, entry.type, entry.value] for entry in p.entries]]
-        for p in processors
-    ]
-
-
 def _processors(plain: list[Any]) -> tuple[Processor, ...]:
     return tuple(
         Processor(
@@ -101,8 +112,8 @@ def _processors(plain: list[Any]) -> tuple[Processor, ...]:
     )
 
 
-def _write_instant(instant: Instant | None) -> tuple[int, str] | None:
-    return None if instant is None else (to_microseconds(instant.at), instant.text)
+def _write_instant(instant: Instant | None) -> str:
+    return "null" if instant is None else f"[{to_microseconds(instant.at)},{_text(instant.text)}]"
 
 
 def _read_instant(pair: tuple[int, str] | None) -> Instant | None:

@@ -10,6 +10,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from uuid import UUID
 
 from gridpost.core.identifiers import clip
@@ -33,6 +34,7 @@ from gridpost.wire.amqp.types import AmqpLimits, Map, Symbol, Timestamp, ULong, 
 # Fields are flat; this leaves room for what AMQP libraries add of their own.
 LIMITS = AmqpLimits(max_depth=8, max_items=1_000)
 MAX_ID = 1_024
+_SHORT = 512
 
 _DATA = b"\x00\x53\x75"
 _VALUE = b"\x00\x53\x77"
@@ -188,6 +190,11 @@ def write_reference(reference: Reference) -> str:
 
 
 def parse_reference(text: str) -> Reference:
+    """A message has a reply and several events, all with the same reference; long ones are rare."""
+    return _known_reference(text) if len(text) <= _SHORT else _parse_reference(text)
+
+
+def _parse_reference(text: str) -> Reference:
     kept = json.loads(text)
     coded, error = kept.get("c"), kept.get("e")
     return Reference(
@@ -195,6 +202,9 @@ def parse_reference(text: str) -> Reference:
         kept.get("b", ""),
         None if error is None else (error[0], error[1], error[2], error[3]),
     )
+
+
+_known_reference = lru_cache(1_024)(_parse_reference)
 
 
 def error_of(refusal: Refusal) -> tuple[str, str, str, str]:
@@ -251,6 +261,11 @@ def count_deliveries(head: bytes, count: int) -> bytes:
 
 def write_outbox(message: OutboxMessage, correlation_id: Value = None) -> bytes:
     """What an application sends: for our own clients and tools."""
+    return b"".join(outbox_parts(message, correlation_id))
+
+
+def outbox_parts(message: OutboxMessage, correlation_id: Value = None) -> tuple[bytes, bytes]:
+    """The same in two pieces: the document itself is not copied."""
     named: list[tuple[str, Value]] = [
         ("receiverCode", message.receiver_code),
         ("messageType", message.message_type),
@@ -266,16 +281,14 @@ def write_outbox(message: OutboxMessage, correlation_id: Value = None) -> bytes:
     ]
     if message.is_tracing:
         named.append(("isTracingMessage", True))
-    return b"".join(
-        (
-            _DURABLE,
-            encode_properties(Properties(correlation_id=correlation_id)),
-            _application_properties(named),
-            _DATA,
-            binary_head(len(message.content)),
-            message.content,
-        )
+    head = (
+        _DURABLE
+        + encode_properties(Properties(correlation_id=correlation_id))
+        + _application_properties(named)
+        + _DATA
+        + binary_head(len(message.content))
     )
+    return head, message.content
 
 
 def read_any(data: Buffer) -> ReadMessage:

@@ -228,6 +228,46 @@ async def test_a_confirmation_that_is_not_stored_is_not_settled_but_tried_again(
         await finished(connection)
 
 
+async def test_what_was_accepted_is_not_handed_over_again_though_its_link_ended_unanswered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    async with site(world, users()) as found:
+        message_id = await world["E2"].send("E1")
+        await world.carry()
+        real: Callable[..., Awaitable[Any]] = found.world["E1"].handover.confirm_all
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def confirm_all(ids: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await real(ids)
+
+        monkeypatch.setattr(found.world["E1"].handover, "confirm_all", confirm_all)
+        first, second = await found.connect(), await found.connect()
+        answered: list[ReceivedDelivery] = []
+        taken, other = Taken(), Taken()
+        await first.attach_consumer(
+            INBOX, taken, credit=10, exactly_once=True, on_settled=answered.append
+        )
+        async with asyncio.timeout(60):
+            await asked.wait()
+        await second.attach_consumer(INBOX, other, credit=10)
+        first.abort()
+        await eventually(lambda: found.channel.inbox.consumers == 1)
+        go_on.set()
+        async with asyncio.timeout(60):
+            while await world["E1"].state(Side.RECEIVED, message_id) is not State.CONFIRMED:
+                await asyncio.sleep(0.01)
+        await world["E2"].send("E1", b"another")
+        await world.carry()
+        await eventually(lambda: other.messages)
+        assert [m.body for m in other.messages] == [b"another"]
+        assert len(taken.messages) == 1
+        assert not answered
+        await finished(second)
+
+
 async def test_a_document_that_nobody_settles_is_held_for_one_consumer() -> None:
     world = World()
     async with site(world, users()) as found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -15,6 +15,7 @@ from gridpost.core.identifiers import ComponentCode, MessageTypePattern
 from gridpost.core.links import Octets
 from gridpost.core.message import InternalType
 from gridpost.core.message_path import Route
+from gridpost.core.ports import UnitOfWork
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.dispatch import Dispatcher, DispatchLimits
@@ -99,6 +100,67 @@ async def test_many_transfers_are_under_way_but_never_more_than_allowed() -> Non
         courier.open.set()
         await eventually(lambda: len(courier.given) == 12)
     assert courier.most == 5
+
+
+@pytest.mark.parametrize("sizes", [(100, 2_450), (1_500, 1_500), (100, 100, 2_400)])
+async def test_an_answer_that_ended_for_its_octets_is_followed_by_another_look(
+    sizes: tuple[int, ...],
+) -> None:
+    """Nothing has ended yet that could wake the dispatcher."""
+    world, courier = World(), Courier()
+    courier.open.clear()
+    for size in sizes:
+        await world["E1"].send("E2", content=bytes(size))
+    limits = DispatchLimits(bytes_under_way=2_500)
+    async with dispatching(world["E1"], courier, limits=limits) as dispatcher:
+        await eventually(lambda: dispatcher.under_way == len(sizes))
+        courier.open.set()
+
+
+async def test_one_look_at_the_queue_is_enough_for_what_is_due_and_when_more_will_be() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    looks = 0
+    read = sender.context.store.read
+
+    async def counted(work: Callable[[UnitOfWork], object]) -> object:
+        nonlocal looks
+        looks += 1
+        return await read(work)
+
+    courier.open.clear()
+    for _ in range(3):
+        await sender.send("E2")
+    sender.context.store.read = counted  # type: ignore[method-assign,assignment]
+    async with dispatching(sender, courier) as dispatcher:
+        await eventually(lambda: dispatcher.under_way == 3)
+        await asyncio.sleep(0.05)
+        assert looks == 1
+        courier.open.set()
+
+
+async def test_what_becomes_due_right_after_a_look_does_not_wait_for_something_else() -> None:
+    world, courier = World(), Courier()
+    sender = world["E1"]
+    message_id = await sender.send("E2")
+    now = world.clock.now()
+
+    def postpone(work: UnitOfWork) -> None:
+        (outgoing,) = work.box.outgoing(now, 10)
+        work.box.postpone(outgoing.number, now + timedelta(seconds=10))
+
+    await sender.context.store.run(postpone)
+    read = sender.context.store.read
+
+    async def later(work: Callable[[UnitOfWork], object]) -> object:
+        found = await read(work)
+        world.clock.advance(timedelta(seconds=20))
+        return found
+
+    sender.context.store.read = later  # type: ignore[method-assign,assignment]
+    async with dispatching(sender, courier) as dispatcher:
+        await eventually(lambda: courier.ids == [message_id])
+        await eventually(lambda: dispatcher.under_way == 0)
 
 
 @pytest.mark.req("503-5.8.1-c", component="endpoint")

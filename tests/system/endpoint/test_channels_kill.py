@@ -76,8 +76,16 @@ async def test_amqp_messages_survive_kills(net: Network, soak: Soak) -> None:
         assert set(recipient.documents) == set(keys)
         # One message for each key, however often it was sent.
         assert recipient.message_ids == {key: {sender.replies[key]} for key in keys}
+        # What the endpoint has answered does not come again; what a kill left unanswered may.
+        assert recipient.answered
+        assert recipient.after_answer == []
     again = sum(recipient.documents.values()) - count
-    soak.report(messages=count, kills=times, handed_over_again=again)
+    soak.report(
+        messages=count,
+        kills=times,
+        handed_over_again_unanswered=again,
+        handed_over_again_after_answer=len(recipient.after_answer),
+    )
 
 
 @pytest.mark.req("503-11.2.1-f")

@@ -35,6 +35,8 @@ class Item:
     octets: tuple[Octets, ...]
     lane: str = ""
     expires_at: datetime | None = None
+    accepted: bool = False
+    """A consumer has it, and the store is about to know: nobody else gets it."""
 
 
 class Source(Protocol):
@@ -44,8 +46,8 @@ class Source(Protocol):
         """The lanes in which something may wait."""
         ...
 
-    async def read(self, lane: str, after: int, limit: int) -> Sequence[Item]:
-        """In order; an empty answer means that nothing more waits there now."""
+    async def read(self, lane: str, after: int, limit: int) -> tuple[Sequence[Item], bool]:
+        """In order, and whether more may wait there now."""
         ...
 
     async def let_go(self) -> None:
@@ -277,12 +279,13 @@ class LiveQueue:
     async def _read_lane(self, lane: _Lane) -> None:
         lane.dry = True  # `arrived` says otherwise, also while we read
         try:
-            items = await self._source.read(lane.name, lane.after, self._at_once)
+            items, more = await self._source.read(lane.name, lane.after, self._at_once)
         except Refusal:
             lane.dry = False
             raise
-        if self._lanes.get(lane.name) is lane and items:
+        if more:
             lane.dry = False
+        if self._lanes.get(lane.name) is lane and items:
             lane.after = items[-1].number
             lane.ready.extend(item for item in items if item.key not in self._held)
 
@@ -293,6 +296,10 @@ class LiveQueue:
 
     def accepted(self, item: Item, delivery: SentDelivery | None) -> None:
         """`delivery` is settled after the commit, if the consumer waits for that."""
+        if item.accepted:
+            # A consumer that leaves says so once more.
+            return
+        item.accepted = True
         self._accepted.append((item, delivery))
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
@@ -305,7 +312,8 @@ class LiveQueue:
             self.gave_back(item)
 
     def gave_back(self, item: Item, *, failed: bool = False) -> None:
-        if self._held.pop(item.key, None) is None:
+        # One that was accepted stays so, also where its link ended before that was answered.
+        if item.accepted or self._held.pop(item.key, None) is None:
             return
         if failed:
             self._failures[item.key] = self._failures.get(item.key, 0) + 1

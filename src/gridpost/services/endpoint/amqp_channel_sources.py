@@ -51,9 +51,10 @@ class InboxSource:
         types = await self._context.store.read(lambda work: work.box.waiting_types())
         return [found for found in types if self.holds(found)]
 
-    async def read(self, lane: str, after: int, limit: int) -> Sequence[Item]:
+    async def read(self, lane: str, after: int, limit: int) -> tuple[Sequence[Item], bool]:
         if not self.holds(lane):
-            return []
+            return [], False
+        found, more = await self._handover.waiting_or_more(lane, after, limit, Channel.AMQP)
         return [
             Item(
                 entry.number,
@@ -62,8 +63,8 @@ class InboxSource:
                 lane,
                 entry.delivery.expires_at,
             )
-            for entry, content in await self._handover.waiting(lane, after, limit, Channel.AMQP)
-        ]
+            for entry, content in found
+        ], more
 
     async def let_go(self) -> None:
         await self._handover.let_go()
@@ -106,13 +107,14 @@ class NoticeSource:
     async def lanes(self) -> Sequence[str]:
         return [""]
 
-    async def read(self, lane: str, after: int, limit: int) -> Sequence[Item]:
+    async def read(self, lane: str, after: int, limit: int) -> tuple[Sequence[Item], bool]:
         store = self._context.store
         if self._context.shared:
             notices = await store.run(lambda work: work.notices.hold(self._channel, after, limit))
         else:
             notices = await store.read(lambda work: work.notices.read(self._channel, after, limit))
-        return [Item(n.number, str(n.number), (self._write(n),)) for n in notices]
+        items = [Item(n.number, str(n.number), (self._write(n),)) for n in notices]
+        return items, len(items) == limit
 
     async def let_go(self) -> None:
         if self._context.shared:

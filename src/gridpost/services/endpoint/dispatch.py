@@ -72,6 +72,8 @@ class Dispatcher:
         self._carried: set[str] = set()
         self._forbidden: set[str] = set()
         self._unpaused = False
+        self._next_due: datetime | None = None
+        """When something that was postponed is due, as the last look found it."""
         context.signals.on_enqueued(lambda _route, _receiver: self.wake())
 
     @property
@@ -130,25 +132,20 @@ class Dispatcher:
             self._order.resume()
 
     async def _start_due(self) -> bool:
-        """Begin what fits; is there room for more?"""
+        """Begin what fits; is there more that could begin now?"""
+        self._next_due = None
+        now = self._context.clock.now()
+        self._order.resume(now)
         room = self._limits.under_way - len(self._tasks)
         free = self._limits.bytes_under_way - self._bytes
         if room <= 0 or free <= 0:
+            # Whatever ends makes room, and wakes us.
             return False
-        now = self._context.clock.now()
-        self._order.resume(now)
         excluded = {*self._tasks, *self._settling, *self._order.held()}
         closed = tuple(self._closed())
-
-        holding = self._context.holding
-
-        def due(work: UnitOfWork) -> tuple[list[Outgoing], list[Outgoing]]:
-            found = list(
-                work.box.outgoing(now, room, under_way=excluded, closed=closed, max_bytes=free)
-            )
-            return found, [o for o in found if holding.transfer(work, o) is not None]
-
-        found, paused = await self._context.store.read(due)
+        found, paused, more, self._next_due = await self._context.store.read(
+            lambda work: self._look(work, now, excluded, closed, room, free)
+        )
         if paused:
             await self._context.store.run(lambda work: _put_aside(work, paused))
         aside = {outgoing.number for outgoing in paused}
@@ -162,7 +159,31 @@ class Dispatcher:
         # What was not asked for, because it waited when the question was put, says nothing.
         seen = {o.number for o in found} | self._tasks.keys() | excluded
         gone = len(found) < room and self._order.forget_absent(seen, closed)
-        return bool(found) or gone
+        return more or gone
+
+    def _look(
+        self,
+        work: UnitOfWork,
+        now: datetime,
+        excluded: set[int],
+        closed: tuple[Route, ...],
+        room: int,
+        free: int,
+    ) -> tuple[list[Outgoing], list[Outgoing], bool, datetime | None]:
+        """What is due, what of it is paused, whether there is more, and when something will be.
+
+        All in one look: to go to the store costs more than what is asked there.
+        """
+        box, holding = work.box, self._context.holding
+        found = list(box.outgoing(now, room, under_way=excluded, closed=closed, max_bytes=free))
+        paused = [o for o in found if holding.transfer(work, o) is not None]
+        more = len(found) >= room
+        if found and not more:
+            # Was it the octets that ended the answer? A large content is not loaded to find out.
+            large = sum(len(o.message.content) for o in found) > free // 2
+            seen = excluded.union(o.number for o in found)
+            more = large or bool(box.outgoing(now, 1, under_way=seen, closed=closed, max_bytes=1))
+        return found, paused, more, None if more else box.next_due(now)
 
     def _start(self, outgoing: Outgoing, pair: Pair | None) -> None:
         self._bytes += len(outgoing.message.content)
@@ -225,8 +246,7 @@ class Dispatcher:
 
     async def _pause(self) -> None:
         now = self._context.clock.now()
-        due = await self._context.store.read(lambda work: work.box.next_due(now))
-        moments = [m for m in (due, self._order.next_moment()) if m is not None and m > now]
+        moments = [m for m in (self._next_due, self._order.next_moment()) if m is not None]
         delay = max(0.0, (min(moments) - now).total_seconds()) if moments else None
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):

@@ -75,22 +75,29 @@ class Handover:
 
         Where processes share the store, they are held by this one.
         """
+        found, _ = await self.waiting_or_more(message_type, after, limit, channel)
+        return found
+
+    async def waiting_or_more(
+        self, message_type: str, after: int, limit: int, channel: Channel | None = None
+    ) -> tuple[list[tuple[BoxEntry, bytes]], bool]:
+        """As `waiting`, and whether more may wait behind them: False saves another look."""
         now = self._context.clock.now()
         store, shared = self._context.store, self._context.shared
 
-        def look(work: UnitOfWork) -> list[tuple[BoxEntry, bytes]]:
+        def look(work: UnitOfWork) -> tuple[list[tuple[BoxEntry, bytes]], bool]:
             found: list[tuple[BoxEntry, bytes]] = []
             size = 0
             if self._stopped(message_type, channel):
-                return found
+                return found, False
             look_at = work.box.hold if shared else work.box.waiting
             for entry in islice(self._offered(look_at, message_type, now, after, limit), limit):
                 size += entry.size
                 if found and size > WAITING_BYTES:
-                    break
+                    return found, True
                 content = work.box.content(Side.RECEIVED, entry.message_id)
                 found.append((entry, self._document(entry, content) or b""))
-            return found
+            return found, len(found) == limit
 
         return await (store.run(look) if shared else store.read(look))
 

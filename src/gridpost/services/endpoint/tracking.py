@@ -57,6 +57,7 @@ def message_row(
     entry: BoxEntry, now: datetime, *, encryption_certificate_id: str, content: bytes | None
 ) -> MessageRow:
     metadata = entry.metadata
+    signature, certificate_id, algorithm = _signature(metadata)
     return MessageRow(
         now,
         entry.delivery.side,
@@ -73,13 +74,13 @@ def message_row(
         metadata.ba_message_id,
         metadata.sender_application,
         entry.conversation_id,
-        processor_value(metadata, SIGNATURE, "Certificate ID"),
+        certificate_id,
         encryption_certificate_id or processor_value(metadata, ENCRYPTION, "Certificate ID"),
-        processor_value(metadata, SIGNATURE, "Signature"),
+        signature,
         content,
         metadata.generated.text,
         metadata.extension,
-        processor_value(metadata, SIGNATURE, "Algorithm"),
+        algorithm,
         metadata.related_message_id,
         metadata.sender_description,
     )
@@ -89,6 +90,7 @@ def acknowledgement_row(
     side: Side, message: InternalMessage, route: Route, now: datetime
 ) -> AcknowledgementRow:
     metadata = message.metadata
+    signature, certificate_id, algorithm = _signature(metadata)
     return AcknowledgementRow(
         now,
         side,
@@ -100,14 +102,24 @@ def acknowledgement_row(
         metadata.generated.at,
         str(route),
         message.content,
-        processor_value(metadata, SIGNATURE, "Signature"),
-        processor_value(metadata, SIGNATURE, "Certificate ID"),
+        signature,
+        certificate_id,
         metadata.message_type,
         metadata.generated.text,
         metadata.extension,
-        processor_value(metadata, SIGNATURE, "Algorithm"),
+        algorithm,
         metadata.sender_description,
     )
+
+
+def _signature(metadata: Metadata) -> tuple[str, str, str]:
+    """The first value of each of its entries that a journal wants."""
+    found: dict[str, str] = {}
+    for processor in metadata.processors:
+        if processor.processor_id == SIGNATURE:
+            for entry in processor.entries:
+                found.setdefault(entry.key, entry.value)
+    return found.get("Signature", ""), found.get("Certificate ID", ""), found.get("Algorithm", "")
 
 
 def processor_value(metadata: Metadata, processor_id: str, key: str) -> str:

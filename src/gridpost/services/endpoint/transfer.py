@@ -139,6 +139,9 @@ class Transfer:
             work.journal.append(_row(outgoing, 0, "failed", refusal.message, now))
             failed = Event.REJECTED if attempt.fatal else Event.TRANSFER_FAILED
             occurrence = Occurrence(failed, refusal.message)
+        # An acknowledgement is never in the box.
+        if metadata.internal_type.is_acknowledgement:
+            return None
         entry = work.box.find(Side.SENT, metadata.message_id)
         if entry is None:
             return None

@@ -51,7 +51,9 @@ def tell_transfer(row: TransferRow, correlation_id: str) -> None:
 def tell(row: JournalRow) -> None:
     """What an endpoint writes; rows that speak of no message have their own lines elsewhere."""
     if isinstance(row, TrackingRow):
-        more = {"detail": row.detail, "acknowledgement_id": row.acknowledgement_id}
+        told: dict[str, Any] = {"detail": row.detail} if row.detail else {}
+        if row.acknowledgement_id:
+            told["acknowledgement_id"] = row.acknowledgement_id
         log.info(
             "message moved" if row.moved else "message noted",
             correlation_id=row.message_id,
@@ -59,7 +61,7 @@ def tell(row: JournalRow) -> None:
             side=row.side.value,
             step=row.event.value,
             state=row.state.value,
-            **{name: value for name, value in more.items() if value},
+            **told,
         )
     elif isinstance(row, MessageRow):
         more = {"ba_message_id": row.ba_message_id, "conversation_id": row.conversation_id}

@@ -5,7 +5,6 @@ Transfers, retention and searches have files of their own; `SqliteBox` joins the
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -41,7 +40,7 @@ from gridpost.stores.box_rows import (
 from gridpost.stores.sqlite import evidence
 from gridpost.stores.sqlite import outgoing as transfers
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
-from gridpost.stores.sqlite.known_entries import Key, KnownEntries
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.sqlite.retention import FINISHED, discard, purge
 from gridpost.stores.sqlite.search import SqliteSearch
 from gridpost.stores.sqlite.statements import insert_rows, select_each
@@ -57,7 +56,6 @@ _KNOWN = """
 _PUT = f"INSERT INTO message ({', '.join(NEW_COLUMNS)})"
 _LAST_NUMBER = "SELECT last_insert_rowid()"
 _PUT_CONTENT = "INSERT INTO content (number, body, file, size)"
-_FIND = f"SELECT {BOX_COLUMNS} FROM message WHERE message_id = ? AND side = ?"
 _SIGN = "UPDATE message SET processors = ? WHERE message_id = ? AND side = 'sent'"
 _FIND_CONVERSATION = f"""
     SELECT {BOX_COLUMNS} FROM message
@@ -71,13 +69,7 @@ _CONTENT = """
         SELECT number FROM remnant WHERE message_id = ? AND side = ?
     )
 """
-_STATE = f"""
-    SELECT number, {", ".join(StateRow._fields)} FROM message WHERE message_id = ? AND side = ?
-"""
-_TRACE = """
-    INSERT INTO trace (message, line, at, event, state, moved, detail, acknowledgement_id)
-    SELECT ?, 1 + coalesce(max(line), 0), ?, ?, ?, ?, ?, ? FROM trace WHERE message = ?
-"""
+_TRACE = f"INSERT INTO trace (message, line, {', '.join(TraceRow._fields)})"
 _TRACE_OF = f"""
     SELECT {", ".join(f"t.{column}" for column in TraceRow._fields)}
     FROM message m JOIN trace t ON t.message = m.number
@@ -141,16 +133,13 @@ def _move(changed: tuple[bool, ...]) -> str:
 class SqliteBox:
     """core.ports.MessageBox."""
 
-    __slots__ = ("_connection", "_files", "_free", "_known", "_put", "_states")
+    __slots__ = ("_connection", "_entries", "_files", "_free", "_group", "_put")
 
-    def __init__(
-        self, connection: sqlite3.Connection, files: WorkFiles, entries: KnownEntries | None = None
-    ) -> None:
-        self._connection = connection
+    def __init__(self, group: Group, files: WorkFiles) -> None:
+        self._group = group
+        self._connection = group.connection
+        self._entries = group.entries
         self._files = files
-        self._known = entries
-        # What this work has put, found or moved, as the database has it now.
-        self._states: dict[Key, tuple[int, StateRow]] = {}
         # What was sent in this work, so that its transfer need not ask the database for it again.
         self._put: dict[str, tuple[int, Metadata]] = {}
         # Conversations that were looked for in this work, and have no message yet.
@@ -177,39 +166,22 @@ class SqliteBox:
         (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
         # One writer, one statement after the other: the numbers follow each other.
         numbered = zip(range(last - len(fresh) + 1, last + 1), fresh, strict=True)
-        contents = []
         for number, (row, (entry, content)) in numbered:
-            contents.append((number, *self._files.keep(content)))
-            self._states[row.metadata.message_id, row.side] = number, row.state
-            if self._known is not None:
-                self._known.add(entry, number)
+            self._group.add(_PUT_CONTENT, (number, *self._files.keep(content)))
+            self._entries.put(entry, row.state, number)
             if row.side == Side.SENT:
                 self._put[entry.message_id] = (number, entry.metadata)
-        insert_rows(self._connection, _PUT_CONTENT, contents)
         return new
 
     def find(self, side: Side, message_id: str) -> BoxEntry | None:
-        key = message_id, side.value
-        if self._known is None:
-            return self._entry(_FIND, key)
-        place = self._state(key)
-        if place is None:
-            return None
-        number, state = place
-        known = self._known.find(key, number, state.state, state.expires_at, state.changed_at)
-        if known is not None:
-            return known
-        found = self._entry(_FIND, key)
-        if found is not None:
-            self._known.add(found, number)
-        return found
+        known = self._entries.find((message_id, side.value))
+        return None if known is None else known.entry
 
     def sign(self, metadata: Metadata) -> None:
         processors = MetadataRow.from_metadata(metadata).processors
         self._connection.execute(_SIGN, (processors, metadata.message_id))
         self._put.pop(metadata.message_id, None)
-        if self._known is not None:
-            self._known.forget((metadata.message_id, Side.SENT.value))
+        self._entries.forget((metadata.message_id, Side.SENT.value))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
         found = self._entry(_FIND_CONVERSATION, (conversation_id, application))
@@ -218,47 +190,39 @@ class SqliteBox:
         return found
 
     def content(self, side: Side, message_id: str) -> bytes | None:
+        self._group.flush()
         found = self._connection.execute(_CONTENT, (message_id, side.value) * 2).fetchone()
         return None if found is None else self._files.load(Kept._make(found))
 
     def move(self, side: Side, decision: Decision) -> None:
         delivery = decision.delivery
-        key = delivery.message_id, side.value
-        place = self._state(key)
-        if place is None:
+        known = self._entries.find((delivery.message_id, side.value))
+        if known is None:
             raise ValueError(f"no {side} message {delivery.message_id} is in the box")
-        number, before = place
-        after = StateRow.from_delivery(delivery)
+        before, after = known.state, StateRow.from_delivery(delivery)
         if after != before:
             # SQLite writes every index anew that has one of the columns, changed or not.
             changed = tuple(map(ne, after, before))
-            self._connection.execute(_move(changed), (*compress(after, changed), number))
-            self._states[key] = number, after
-        self._connection.execute(_TRACE, (number, *TraceRow.from_entry(decision.entry), number))
-
-    def _state(self, key: Key) -> tuple[int, StateRow] | None:
-        place = self._states.get(key)
-        if place is None:
-            found = self._connection.execute(_STATE, key).fetchone()
-            if found is None:
-                return None
-            place = self._states[key] = found[0], StateRow._make(found[1:])
-        return place
+            self._connection.execute(_move(changed), (*compress(after, changed), known.number))
+            known.moved(delivery, after)
+        line = known.next_line()
+        self._group.add(_TRACE, (known.number, line, *TraceRow.from_entry(decision.entry)))
 
     def trace(self, side: Side, message_id: str) -> Sequence[TraceEntry]:
+        self._group.flush()
         rows = self._connection.execute(_TRACE_OF, (message_id, side.value)).fetchall()
         return [TraceRow._make(row).to_entry() for row in rows]
 
     def keep_acknowledgement(self, acknowledgement: InternalMessage) -> None:
-        evidence.keep(self._connection, acknowledgement)
+        evidence.keep(self._group, acknowledgement)
 
     def acknowledgements(self, message_id: str) -> Sequence[InternalMessage]:
-        return evidence.of(self._connection, message_id)
+        return evidence.of(self._group, message_id)
 
     def waiting(
         self, message_type: str, now: datetime, limit: int, after: int = 0
     ) -> Sequence[BoxEntry]:
-        return self._entries(_WAITING, (message_type, after, to_microseconds(now), limit))
+        return self._read(_WAITING, (message_type, after, to_microseconds(now), limit))
 
     def hold(
         self, message_type: str, now: datetime, limit: int, after: int = 0
@@ -277,9 +241,10 @@ class SqliteBox:
         return [found for (found,) in self._connection.execute(_WAITING_TYPES).fetchall()]
 
     def expired(self, now: datetime, limit: int) -> Sequence[BoxEntry]:
-        return self._entries(_EXPIRED, (to_microseconds(now), limit))
+        return self._read(_EXPIRED, (to_microseconds(now), limit))
 
     def search(self, search: Search, limit: int, before: int | None = None) -> Found:
+        self._group.flush()
         return SqliteSearch(self._connection, search, limit).page(before)
 
     def recent(self, since: datetime, limit: int) -> Sequence[Brief]:
@@ -326,6 +291,7 @@ class SqliteBox:
         closed: Collection[Route] = (),
         max_bytes: int = ANSWER_BYTES,
     ) -> Sequence[Outgoing]:
+        self._group.flush()
         return transfers.due(
             self._connection, self._files, now, limit, under_way, closed, max_bytes
         )
@@ -352,8 +318,7 @@ class SqliteBox:
         return transfers.drop_expired(self._connection, self._files, now)
 
     def purge(self, retention: Retention, now: datetime, limit: int) -> Purged:
-        self._put.clear()
-        self._states.clear()
+        self._forget()
         return purge(self._connection, self._files, retention, now, limit)
 
     def finished(self, before: datetime, limit: int) -> Sequence[BoxEntry]:
@@ -366,9 +331,14 @@ class SqliteBox:
         return found
 
     def discard(self, side: Side, message_ids: Sequence[str]) -> int:
-        self._put.clear()
-        self._states.clear()
+        self._forget()
         return discard(self._connection, self._files, side, message_ids)
+
+    def _forget(self) -> None:
+        """Messages are about to go, and with them what hangs on them."""
+        self._group.flush()
+        self._group.forget()
+        self._put.clear()
 
     def _refuse_used_conversations(self, rows: Iterable[BoxRow]) -> None:
         """Before anything is written: a caller may go on after the refusal."""
@@ -388,6 +358,6 @@ class SqliteBox:
         found = self._connection.execute(query, parameters).fetchone()
         return None if found is None else BoxRow.read(found).to_entry()
 
-    def _entries(self, query: str, parameters: Parameters) -> list[BoxEntry]:
+    def _read(self, query: str, parameters: Parameters) -> list[BoxEntry]:
         rows = self._connection.execute(query, parameters).fetchall()
         return [BoxRow.read(row).to_entry() for row in rows]

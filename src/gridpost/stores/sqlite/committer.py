@@ -19,8 +19,7 @@ from gridpost.core.refusal import Refusal, Rule
 from gridpost.stores.job import Job, deliverable, resolve
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.faults import refusal_of
-from gridpost.stores.sqlite.journal import GroupJournal
-from gridpost.stores.sqlite.known_entries import KnownEntries
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.sqlite.unit import SqliteUnit
 
 Work = Callable[[SqliteUnit], Any]
@@ -38,6 +37,10 @@ class _TransactionLost(Exception):
     """SQLite has rolled the whole transaction back in the middle of a work."""
 
 
+class _Spoilt(Exception):
+    """A work raised after it had changed something, and there is no savepoint to go back to."""
+
+
 class Committer:
     """Owns the writing connection from `start` until the end of `stop`."""
 
@@ -49,17 +52,19 @@ class Committer:
         max_group: int,
         max_bytes: int,
         remove_files: Callable[[list[str]], object],
+        savepoints: bool = False,
     ) -> None:
+        """`savepoints`: one for each work, because works must not run again when one of them fails."""
         self._connection = connection
         self._bodies = bodies
         self._max_group = max_group
         self._max_bytes = max_bytes
         self._remove_files = remove_files
+        self._savepoints = savepoints
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._lock = Lock()
-        self._journal = GroupJournal(connection)
-        self._entries = KnownEntries()
+        self._group = Group(connection)
         self._thread = Thread(target=self._serve, name="gridpost-committer", daemon=True)
 
     def start(self) -> None:
@@ -94,23 +99,12 @@ class Committer:
         stopping = False
         try:
             self._begin()
-            self._journal.forget()
-            job: _Job | None = first
-            size = 0
-            while job is not None:
-                # A caller that has gone away already needs nothing.
-                if not job.future.cancelled():
-                    group.append(job)
-                    self._execute(job)
-                    size += job.files.bytes
-                if len(group) >= self._max_group or size >= self._max_bytes:
-                    break
-                try:
-                    job = self._queue.get_nowait()
-                    stopping = job is None
-                except Empty:
-                    break
-            self._journal.flush()
+            self._group.begin()
+            try:
+                stopping = self._gather(first, group)
+            except _Spoilt:
+                self._start_over(group)
+            self._group.flush()
             self._commit()
         except Exception as error:
             self._abandon(group or [first], error)
@@ -121,27 +115,80 @@ class Committer:
         self._resolve(group or [first])
         return stopping
 
+    def _gather(self, first: _Job, group: list[_Job]) -> bool:
+        """Whatever waits, while there is room. Was the stop among it?"""
+        job: _Job | None = first
+        size = 0
+        while job is not None:
+            # A caller that has gone away already needs nothing.
+            if not job.future.cancelled():
+                group.append(job)
+                self._execute(job)
+                size += job.files.bytes
+            if len(group) >= self._max_group or size >= self._max_bytes:
+                return False
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return False
+        return True
+
     def _execute(self, job: _Job) -> None:
+        if self._savepoints:
+            self._execute_apart(job)
+        else:
+            self._execute_plainly(job)
+
+    def _execute_plainly(self, job: _Job) -> None:
+        """One work without a savepoint, for which SQLite would keep every page that it changes.
+
+        Works that raise do so before they change anything, as a rule.
+        """
+        group, connection = self._group, self._connection
+        group.begin_work()
+        changes = connection.total_changes
+        try:
+            job.result = job.work(SqliteUnit(group, job.files))
+        except BaseException as error:
+            if not connection.in_transaction:
+                raise _TransactionLost from error
+            if connection.total_changes != changes or group.has_rows_of_work:
+                raise _Spoilt from error
+            job.files.undo()
+            job.error = refusal_of(error) or deliverable(error)
+
+    def _start_over(self, group: Iterable[_Job]) -> None:
+        """The same works in a new transaction, each in a savepoint of its own."""
+        self._connection.execute("ROLLBACK")
+        self._group.forget()
+        for job in group:
+            job.files.undo()
+            job.files = WorkFiles(self._bodies)
+            job.result = job.error = None
+        self._begin()
+        self._group.begin()
+        for job in group:
+            self._execute_apart(job)
+
+    def _execute_apart(self, job: _Job) -> None:
         """One work in its own savepoint: what it raises undoes it alone."""
         execute = self._connection.execute
         execute("SAVEPOINT work")
-        self._journal.begin_work()
+        self._group.begin_work()
         try:
-            unit = SqliteUnit(self._connection, job.files, self._journal, self._entries)
-            job.result = job.work(unit)
+            job.result = job.work(SqliteUnit(self._group, job.files))
         except BaseException as error:
             if not self._connection.in_transaction:
                 raise _TransactionLost from error
             execute("ROLLBACK TO work")
-            self._journal.undo_work()
-            self._entries.clear()
+            self._group.undo_work()
             job.files.undo()
             job.error = refusal_of(error) or deliverable(error)
         execute("RELEASE work")
 
     def _abandon(self, group: Iterable[_Job], error: Exception) -> None:
         """The transaction failed as a whole: none of it happened, and everybody is told so."""
-        self._entries.clear()
+        self._group.forget()
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from gridpost.core.delivery import Side
 from gridpost.core.holds import Hold, HoldKind, Links
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.values import from_microseconds, to_microseconds, write_json
 
 CONTROLS = (
@@ -70,14 +70,10 @@ _HELD_BACK = """
     SELECT message_id FROM message INDEXED BY message_held_back
     WHERE state = 'HELD_BACK' ORDER BY number LIMIT ?
 """
-_NUMBER = "SELECT number FROM message WHERE message_id = ? AND side = ?"
+_PAPER = "SELECT number FROM paper WHERE digest = ?"
 _NAMED = "SELECT 1 FROM paper_of WHERE message = ? AND name = ?"
 _NEW_PAPER = "INSERT INTO paper (digest, body) VALUES (?, ?)"
-_KEEP = """
-    INSERT OR IGNORE INTO paper_of (message, name, paper)
-    SELECT m.number, ?, p.number FROM message m JOIN paper p ON p.digest = ?
-    WHERE m.message_id = ? AND m.side = ?
-"""
+_KEEP = "INSERT OR IGNORE INTO paper_of (message, name, paper)"
 _PAPERS = """
     SELECT o.name, p.body FROM message m JOIN paper_of o ON o.message = m.number
     JOIN paper p ON p.number = o.paper
@@ -94,10 +90,11 @@ _TIDY = """
 class SqliteControls:
     """core.holds.Controls."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_group")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._connection = group.connection
 
     def holds(self) -> Sequence[Hold]:
         return [
@@ -134,22 +131,37 @@ class SqliteControls:
         return [found for (found,) in self._connection.execute(_HELD_BACK, (limit,)).fetchall()]
 
     def keep_papers(self, side: Side, message_id: str, papers: Mapping[str, bytes]) -> None:
+        known = self._group.entries.find((message_id, side.value))
+        if known is None:
+            raise ValueError(f"no {side} message {message_id} is in the box")
         for name, body in papers.items():
-            key = (name, _digest(body), message_id, side.value)
-            # Nearly every message has papers that are here already.
-            if self._connection.execute(_KEEP, key).rowcount:
-                continue
-            found = self._connection.execute(_NUMBER, (message_id, side.value)).fetchone()
-            if found is None:
-                raise ValueError(f"no {side} message {message_id} is in the box")
-            if self._connection.execute(_NAMED, (*found, name)).fetchone() is None:
-                self._connection.execute(_NEW_PAPER, (key[1], body))
-                self._connection.execute(_KEEP, key)
+            paper = self._paper(known.number, name, body)
+            if paper is not None:
+                self._group.add(_KEEP, (known.number, name, paper))
+
+    def _paper(self, message: int, name: str, body: bytes) -> int | None:
+        """The number of a paper; None: it is new, and the message has another of that name."""
+        digest = _digest(body)
+        number = self._group.paper(digest)
+        if number is not None:
+            return number
+        found = self._connection.execute(_PAPER, (digest,)).fetchone()
+        if found is None:
+            self._group.flush()
+            if self._connection.execute(_NAMED, (message, name)).fetchone() is not None:
+                return None
+            found = (self._connection.execute(_NEW_PAPER, (digest, body)).lastrowid,)
+        number = int(found[0])
+        self._group.know_paper(digest, number)
+        return number
 
     def papers(self, side: Side, message_id: str) -> Mapping[str, bytes]:
+        self._group.flush()
         return dict(self._connection.execute(_PAPERS, (message_id, side.value)).fetchall())
 
     def tidy_papers(self, limit: int) -> int:
+        self._group.flush()
+        self._group.forget()
         return self._connection.execute(_TIDY, (limit,)).rowcount
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gridpost.core.journal import LISTED_KINDS, EnvelopeRow, JournalRow, Recorded
 from gridpost.stores import journal_rows
-from gridpost.stores.sqlite.statements import insert_rows
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.values import to_microseconds
 
 # The same in the first version of every kind of store: what reads one journal reads them all. A
@@ -155,45 +155,22 @@ class SqliteJournal:
 class GroupJournal(SqliteJournal):
     """The journal of a transaction that many works share: their rows go into the table together.
 
-    A row has its number at once. Whoever reads the journal finds everything that was appended; a work
-    that is undone takes its own rows with it and no others.
+    A row has its number at once, and whoever reads the journal finds everything that was appended.
     """
 
-    __slots__ = ("_early", "_kept", "_last", "_rows")
+    __slots__ = ("_group",)
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.forget()
-
-    def forget(self) -> None:
-        """A transaction begins, or failed as a whole."""
-        self._last: int | None = None
-        self._rows: list[tuple[Any, ...]] = []
-        self.begin_work()
-
-    def begin_work(self) -> None:
-        self._kept = len(self._rows)
-        self._early: list[tuple[Any, ...]] = []
-        """Rows that went into the table since then, and leave it when the work is undone."""
-
-    def undo_work(self) -> None:
-        self._rows = (self._early + self._rows)[: self._kept]
-        self._last = self._rows[-1][0] if self._rows else None
-        self._early = []
+    def __init__(self, group: Group) -> None:
+        super().__init__(group.connection)
+        self._group = group
 
     def flush(self) -> None:
-        if self._rows:
-            insert_rows(self._connection, _INSERT, self._rows)
-            self._early += self._rows
-            self._rows = []
+        self._group.flush()
 
     def append(self, row: JournalRow) -> int:
         stored = journal_rows.write(row)
-        if self._last is None:
-            (self._last,) = self._connection.execute(_LAST_NUMBER).fetchone()
-        number: int = self._last + 1
-        self._rows.append((number, *stored))
-        self._last = number
+        number = self._group.next_number("journal", _LAST_NUMBER)
+        self._group.add(_INSERT, (number, *stored))
         return number
 
     def append_all(self, rows: Iterable[JournalRow]) -> None:

@@ -50,6 +50,8 @@ class SqliteNodeStore:
             max_group=_MAX_GROUP,
             max_bytes=_MAX_GROUP_BYTES,
             remove_files=self._bodies.remove,
+            # Works of a node were never asked to bear being done again.
+            savepoints=True,
         )
         self._committer.start()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from gridpost.core.delivery import TraceEntry
+from gridpost.core.delivery import Side, TraceEntry
 from gridpost.core.notices import Notice, Subscription
 from gridpost.stores.box_rows import TraceRow
+from gridpost.stores.sqlite.group import Group
 from gridpost.stores.sqlite.statements import for_each
 from gridpost.stores.values import from_microseconds, to_microseconds
 
@@ -42,19 +42,11 @@ NOTICES = (
 
 _LINE = TraceRow._fields
 _COLUMNS = ("channel", "message_id", "reference", "told_at", *_LINE)
-_SUBSCRIBE = """
-    INSERT INTO subscription (message, channel, reference, every)
-    SELECT number, ?, ?, ? FROM message WHERE message_id = ? AND side = 'sent'
-"""
-_TELL = f"""
-    INSERT INTO notice ({", ".join(_COLUMNS)})
-    SELECT s.channel, m.message_id, s.reference, ?, {", ".join("?" * len(_LINE))}
-    FROM message m JOIN subscription s ON s.message = m.number
-    WHERE m.message_id = ? AND m.side = 'sent' AND (s.every OR ?)
-"""
-_APPEND = f"""
-    INSERT INTO notice ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
-"""
+_SUBSCRIBE = "INSERT INTO subscription (message, channel, reference, every)"
+_APPEND = f"INSERT INTO notice (number, {', '.join(_COLUMNS)})"
+_NO_LINE = (None,) * len(_LINE)
+# Numbers of notices that are gone are not given again.
+_LAST = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notice'"
 _READ = f"""
     SELECT number, {", ".join(_COLUMNS)} FROM notice INDEXED BY notice_by_channel
     WHERE channel = ? AND number > ? ORDER BY number LIMIT ?
@@ -71,43 +63,44 @@ _PRUNE = """
 class SqliteNotices:
     """core.notices.Notices."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_group")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._connection = group.connection
 
     def subscribe(self, subscription: Subscription) -> None:
-        done = self._connection.execute(
-            _SUBSCRIBE,
-            (
-                subscription.channel,
-                subscription.reference,
-                int(subscription.every),
-                subscription.message_id,
-            ),
-        )
-        if not done.rowcount:
+        known = self._group.entries.find((subscription.message_id, Side.SENT.value))
+        if known is None:
             raise ValueError(f"no sent message {subscription.message_id} is in the box")
+        wanted = subscription.channel, subscription.reference, int(subscription.every)
+        self._group.add(_SUBSCRIBE, (known.number, *wanted))
+        known.subscription = wanted
 
     def tell(self, message_id: str, line: TraceEntry, *, status: bool) -> None:
-        row = TraceRow.from_entry(line)
-        self._connection.execute(_TELL, (row.at, *row, message_id, int(status)))
+        known = self._group.entries.find((message_id, Side.SENT.value))
+        if known is None or known.subscription is None:
+            return
+        channel, reference, every = known.subscription
+        if status or every:
+            row = TraceRow.from_entry(line)
+            self._add(channel, message_id, reference, row.at, row)
 
     def append(self, notice: Notice) -> int:
-        line = (None,) * len(_LINE) if notice.line is None else TraceRow.from_entry(notice.line)
-        added = self._connection.execute(
-            _APPEND,
-            (
-                notice.channel,
-                notice.message_id,
-                notice.reference,
-                to_microseconds(notice.at),
-                *line,
-            ),
+        line = _NO_LINE if notice.line is None else TraceRow.from_entry(notice.line)
+        return self._add(
+            notice.channel, notice.message_id, notice.reference, to_microseconds(notice.at), line
         )
-        return int(added.lastrowid or 0)
+
+    def _add(
+        self, channel: str, message_id: str, reference: str, told_at: int, line: Sequence[object]
+    ) -> int:
+        number = self._group.next_number("notice", _LAST)
+        self._group.add(_APPEND, (number, channel, message_id, reference, told_at, *line))
+        return number
 
     def read(self, channel: str, after: int, limit: int) -> Sequence[Notice]:
+        self._group.flush()
         return [
             Notice(
                 channel,
@@ -130,8 +123,11 @@ class SqliteNotices:
         """There is nobody else."""
 
     def remove(self, numbers: Collection[int]) -> None:
+        if any(self._group.is_new("notice", number) for number in numbers):
+            self._group.flush()
         for_each(self._connection, _REMOVE, list(numbers))
 
     def prune(self, channel: str, before: datetime, limit: int) -> int:
+        self._group.flush()
         gone = self._connection.execute(_PRUNE, (channel, to_microseconds(before), limit))
         return gone.rowcount

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-# Every size up to this one is a statement of its own, prepared once: see `cached_statements`.
+# Rows of one statement. Fewer go by powers of two: each size is a statement of its own, and preparing
+# one costs more than executing it.
 MAX_ROWS = 64
 
 
@@ -73,9 +74,9 @@ def _in(head: str, count: int) -> str:
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    if len(rows) <= MAX_ROWS:
-        if rows:
-            yield rows
-        return
-    for at in range(0, len(rows), MAX_ROWS):
-        yield rows[at : at + MAX_ROWS]
+    at, left = 0, len(rows)
+    while left:
+        size = MAX_ROWS if left >= MAX_ROWS else 1 << left.bit_length() - 1
+        yield rows if size == len(rows) else rows[at : at + size]
+        at += size
+        left -= size

@@ -22,6 +22,7 @@ from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.bodies import Bodies, NoFiles
 from gridpost.stores.sqlite.committer import Committer
 from gridpost.stores.sqlite.faults import refusing
+from gridpost.stores.sqlite.group import NoRows
 from gridpost.stores.sqlite.readers import Readers
 from gridpost.stores.sqlite.unit import SqliteUnit
 
@@ -94,7 +95,7 @@ class SqliteStore:
 
     async def read(self, work: Callable[[SqliteUnit], T]) -> T:
         return await self._readers.read(
-            lambda connection: work(SqliteUnit(connection, NoFiles(self._bodies)))
+            lambda connection: work(SqliteUnit(NoRows(connection), NoFiles(self._bodies)))
         )
 
     @asynccontextmanager

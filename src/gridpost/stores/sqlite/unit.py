@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from gridpost.stores.sqlite.bodies import WorkFiles
 from gridpost.stores.sqlite.box import SqliteBox
 from gridpost.stores.sqlite.controls import SqliteControls
@@ -13,8 +11,8 @@ from gridpost.stores.sqlite.directory_client import (
     SqliteOwnEntry,
 )
 from gridpost.stores.sqlite.entries import SqliteEntries
-from gridpost.stores.sqlite.journal import SqliteJournal
-from gridpost.stores.sqlite.known_entries import KnownEntries
+from gridpost.stores.sqlite.group import Group
+from gridpost.stores.sqlite.journal import GroupJournal
 from gridpost.stores.sqlite.notices import SqliteNotices
 from gridpost.stores.sqlite.registry import SqliteInvitations, SqliteLedger, SqliteRegistrations
 
@@ -25,25 +23,20 @@ class SqliteUnit:
     Made anew for each work, because each work undoes its own files.
     """
 
-    __slots__ = ("_connection", "box", "files", "journal", "notices")
+    __slots__ = ("_connection", "_group", "box", "files", "journal", "notices")
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        files: WorkFiles,
-        journal: SqliteJournal | None = None,
-        entries: KnownEntries | None = None,
-    ) -> None:
-        """`journal` and `entries` are those of the transaction that the work is part of."""
-        self._connection = connection
+    def __init__(self, group: Group, files: WorkFiles) -> None:
+        """`group` is that of the transaction which the work is part of."""
+        self._group = group
+        self._connection = group.connection
         self.files = files
-        self.box = SqliteBox(connection, files, entries)
-        self.journal = journal or SqliteJournal(connection)
-        self.notices = SqliteNotices(connection)
+        self.box = SqliteBox(group, files)
+        self.journal = GroupJournal(group)
+        self.notices = SqliteNotices(group)
 
     @property
     def controls(self) -> SqliteControls:
-        return SqliteControls(self._connection)
+        return SqliteControls(self._group)
 
     @property
     def registrations(self) -> SqliteRegistrations:

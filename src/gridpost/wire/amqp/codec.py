@@ -21,6 +21,7 @@ from gridpost.wire.amqp.codes import (
     FIXED,
     LIST,
     LIST32,
+    MAP32,
     NARROW,
     ONE_FORM,
     SIZE_WIDTH,
@@ -35,8 +36,11 @@ from gridpost.wire.amqp.types import (
     Array,
     Decimal,
     Described,
+    Int,
     Map,
     Symbol,
+    Timestamp,
+    UInt,
     Value,
 )
 
@@ -49,6 +53,8 @@ _NULL, _STRING8 = 0x40, 0xA1
 _NOTHING = _CODES[_NULL]
 _UINT32 = struct.Struct(">I")
 _TWO_UINT32 = struct.Struct(">II")
+_INT64 = struct.Struct(">q")
+_FLAT_ITEMS = 64
 
 
 # ---------------------------------------------------------------- reading
@@ -91,6 +97,61 @@ def decode(data: Buffer, limits: AmqpLimits = DEFAULT_LIMITS) -> Value:
     if at != len(data):
         raise malformed("octets are left over after a value")
     return value
+
+
+def flat(data: Buffer, limits: AmqpLimits = DEFAULT_LIMITS) -> list[Value] | None:
+    """The items of a short list or map in the forms that everybody writes, as `decode` gives them.
+
+    None: something in it is unusual, which need not be wrong; `decode` judges it.
+    """
+    if len(data) > _WORTH_COPYING or limits.max_items < _FLAT_ITEMS or limits.max_depth < 1:
+        return None
+    data = bytes(data)
+    items: list[Value] = []
+    add = items.append
+    try:
+        code, end = data[0], len(data)
+        if code == 0xC0 or code == 0xC1:
+            size, count, at = 2 + data[1], data[2], 3
+        elif code in (LIST32, MAP32):
+            size, count = _TWO_UINT32.unpack_from(data, 1)
+            size, at = size + 5, 9
+        else:
+            return None
+        if size != end or count > _FLAT_ITEMS:
+            return None
+        for _ in range(count):
+            code = data[at]
+            if code == _STRING8:
+                stop = at + 2 + data[at + 1]
+                add(data[at + 2 : stop].decode())
+                at = stop
+            elif code == _NULL:
+                add(None)
+                at += 1
+            elif code == 0x83:
+                add(Timestamp(_INT64.unpack_from(data, at + 1)[0]))
+                at += 9
+            elif code == 0x70:
+                add(UInt(_UINT32.unpack_from(data, at + 1)[0]))
+                at += 5
+            elif code == 0x54 and data[at + 1] < 128:
+                add(Int(data[at + 1]))
+                at += 2
+            elif code == 0x41 or code == 0x42:
+                add(code == 0x41)
+                at += 1
+            elif code == 0x52:
+                add(UInt(data[at + 1]))
+                at += 2
+            elif code == 0x43:
+                add(UInt(0))
+                at += 1
+            else:
+                return None
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+    return items if at == end else None
 
 
 def elements(data: Buffer, limits: AmqpLimits = DEFAULT_LIMITS) -> list[memoryview]:
@@ -257,6 +318,8 @@ def encode(value: Value) -> bytes:
         octets = value.encode()
         size = len(octets)
         return (bytes((0xA1, size)) if size < 256 else b"\xb1" + _UINT32.pack(size)) + octets
+    if type(value) is Timestamp:
+        return b"\x83" + _INT64.pack(value)
     if isinstance(value, Described):
         return _CODES[DESCRIBED] + encode(value.descriptor) + encode(value.value)
     code = _code_of(value)
@@ -289,6 +352,8 @@ def binary_head(size: int) -> bytes:
 
 def _code_of(value: Value) -> int:
     kind = type(value)
+    if kind in ONE_FORM:
+        return ONE_FORM[kind]
     if kind in NARROW and isinstance(value, int):
         zero, narrow, wide, low, high = NARROW[kind]
         if value == 0 and zero:
@@ -303,9 +368,7 @@ def _code_of(value: Value) -> int:
         return DECIMALS[len(value.octets)]
     if kind is list:
         return LIST32 if value else EMPTY_LIST
-    if kind not in ONE_FORM:
-        raise TypeError(f"{kind.__name__} is no AMQP type")
-    return ONE_FORM[kind]
+    raise TypeError(f"{kind.__name__} is no AMQP type")
 
 
 def _pack(code: int, value: Any) -> bytes:

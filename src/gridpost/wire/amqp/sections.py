@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.wire.amqp.codec import Buffer, decode, encode_composite, skip
+from gridpost.wire.amqp.codec import Buffer, decode, encode_composite, flat, skip
 from gridpost.wire.amqp.codes import BINARY, DESCRIBED, EMPTY_LIST, LIST, MAP, malformed
 from gridpost.wire.amqp.types import (
     DEFAULT_LIMITS,
@@ -65,7 +65,7 @@ _FIRST, _LAST = min(Section), max(Section)
 _SMALL_ULONG = 0x53
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BodySection:
     """`value` are the octets without the descriptor."""
 
@@ -73,7 +73,7 @@ class BodySection:
     value: memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sections:
     """Slices of one message, not copied. A section is given without its descriptor."""
 
@@ -148,7 +148,7 @@ def _descriptor(data: Buffer, at: int, end: int) -> tuple[int, int]:
     raise malformed("a section has an unknown descriptor")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Header:
     """Part 3.2.1. An absent field has the value that the specification gives it."""
 
@@ -183,7 +183,7 @@ def decode_header(sections: Sections, limits: AmqpLimits = DEFAULT_LIMITS) -> He
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Properties:
     """Part 3.2.4, with whatever type a sender gave each field: who uses one checks it."""
 
@@ -233,6 +233,14 @@ def decode_application_properties(
     """Part 3.2.5: the keys are strings, each of them once."""
     if sections.application_properties is None:
         return {}
+    items = flat(sections.application_properties, limits)
+    if items is not None and len(items) % 2 == 0:
+        names = items[::2]
+        usual = {
+            name: item for name, item in zip(names, items[1::2], strict=True) if type(name) is str
+        }
+        if len(usual) == len(names):
+            return usual
     value = decode(sections.application_properties, limits)
     found: dict[str, Value] = {}
     for key, item in value.pairs if isinstance(value, Map) else ():
@@ -245,7 +253,10 @@ def decode_application_properties(
 
 
 def _fields(section: memoryview | None, count: int, limits: AmqpLimits) -> list[Value]:
-    value = [] if section is None else decode(section, limits)
+    if section is None:
+        return [None] * count
+    # `split` has seen to it that it is a list.
+    value: Value = flat(section, limits) or decode(section, limits)
     if not isinstance(value, list) or len(value) > count:
         raise malformed("a section has more fields than there are")
     return value + [None] * (count - len(value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from gridpost.core.identifiers import (
     ComponentCode,
@@ -130,6 +131,9 @@ _NAMES = {
 _LARGE = 256 * 1024
 """Bodies of this size stay views of what arrived."""
 _INTERNAL_TYPES = {member.value: member for member in InternalType}
+# Few partners and message-types make up all messages.
+_code = lru_cache(4_096)(component_code)
+_type = lru_cache(4_096)(message_type)
 _INTEGERS = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
 
 
@@ -250,22 +254,18 @@ def read_fields(sections: Sections, limits: AmqpLimits = FIELD_LIMITS) -> Fields
             Rule.FIELD_TYPE, f"internalType: '{clip(internal_type)}' is no internal message type"
         )
     return Fields(
-        message_id=named("messageID", message_id, _required("messageID", application("messageID"))),
-        receiver_code=named(
-            "receiverCode", component_code, _required("receiverCode", application("receiverCode"))
-        ),
-        sender_code=named(
-            "senderCode", component_code, _required("senderCode", application("senderCode"))
-        ),
-        internal_type=_INTERNAL_TYPES[internal_type],
-        subject=named("subject", message_type, _required("subject", properties.subject)),
-        generated=_moment("generated", application("generated")),
-        mversion=_integer("messageMversion", application("messageMversion")),
-        ttl=header.ttl,
-        absolute_expiry=_moment("absolute-expiry-time", properties.absolute_expiry_time),
-        correlation_id=_optional("correlation-id", properties.correlation_id),
-        sender_application=_optional("senderApplication", application("senderApplication")),
-        ba_message_id=_optional("baMessageID", application("baMessageID")),
+        named("messageID", message_id, _required("messageID", application("messageID"))),
+        named("receiverCode", _code, _required("receiverCode", application("receiverCode"))),
+        named("senderCode", _code, _required("senderCode", application("senderCode"))),
+        _INTERNAL_TYPES[internal_type],
+        named("subject", _type, _required("subject", properties.subject)),
+        _moment("generated", application("generated")),
+        _integer("messageMversion", application("messageMversion")),
+        header.ttl,
+        _moment("absolute-expiry-time", properties.absolute_expiry_time),
+        _optional("correlation-id", properties.correlation_id),
+        _optional("senderApplication", application("senderApplication")),
+        _optional("baMessageID", application("baMessageID")),
     )
 
 

@@ -6,7 +6,7 @@ and schema calls optional (see divergences, optional metadata elements).
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from lxml import etree
 
@@ -139,10 +139,15 @@ def _processor(processor: Processor) -> str:
     )
 
 
+@lru_cache(256)
+def _entry_head(key: str, kind: ValueType) -> str:
+    return f"<entry><key>{escape('key', key)}</key><type>{kind.value}</type>"
+
+
 def _entry(entry: Entry) -> str:
     values.check(entry)
     return (
-        f"<entry><key>{escape('key', entry.key)}</key><type>{entry.type.value}</type>"
+        f"{_entry_head(entry.key, entry.type)}"
         f"<value>{escape(entry.key, entry.value)}</value></entry>"
     )
 

@@ -23,7 +23,12 @@ _MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _INTERNAL_TYPES = tuple(member.value for member in InternalType)
 
 
-def _element(name: str, pattern: str = "[^<>&]*") -> str:
+# Printable ASCII without markup; where it may be escaped, with "&".
+_PLAIN = r"[ !-%'-;=?-~]*"
+_ESCAPED = "[ -;=?-~]*"
+
+
+def _element(name: str, pattern: str = _PLAIN) -> str:
     return f"<{name}>({pattern})</{name}>"
 
 
@@ -50,10 +55,11 @@ _ENTRY = re.compile(
     "<entry>"
     + _element("key")
     + _element("type", "|".join(member.value for member in ValueType))
-    + _element("value", "[^<>]*")
+    + _element("value", _ESCAPED)
     + "</entry>",
     re.ASCII,
 )
+_ENTRY_FRAME = len("<entry><key></key><type></type><value></value></entry>")
 _TAIL = "</entries></processorData></messageProcessor>"
 _TYPES = {member.value: member for member in ValueType}
 _KINDS = {member.value: member for member in InternalType}
@@ -61,7 +67,7 @@ _KINDS = {member.value: member for member in InternalType}
 
 def read(text: str) -> Metadata | None:
     """None: the text is not of this form, or holds a value that has to be refused."""
-    if len(text) > _LONGEST or not (text.isascii() and text.isprintable()):
+    if len(text) > _LONGEST:
         return None
     found = _DOCUMENT.fullmatch(text)
     if found is None:
@@ -94,15 +100,20 @@ def read(text: str) -> Metadata | None:
 
 
 def _processors(text: str) -> tuple[Processor, ...] | None:
-    at, processors = 0, []
-    while at < len(text):
-        head = _HEAD.match(text, at)
+    if not text:
+        return ()
+    processors = []
+    # No value holds "<", so this stands nowhere but at the end of a processor.
+    *parts, rest = text.split(_TAIL)
+    if rest:
+        return None
+    for part in parts:
+        head = _HEAD.match(part)
         if head is None:
             return None
-        at = head.end()
-        entries = []
-        while (found := _ENTRY.match(text, at)) is not None:
-            key, kind, escaped = found.groups()
+        entries, size = [], head.end()
+        for key, kind, escaped in _ENTRY.findall(part, size):
+            size += _ENTRY_FRAME + len(key) + len(kind) + len(escaped)
             value = _unescape(escaped) if "&" in escaped else escaped
             if value is None:
                 return None
@@ -110,10 +121,9 @@ def _processors(text: str) -> tuple[Processor, ...] | None:
             if entry.type is not ValueType.STRING:
                 values.check(entry)
             entries.append(entry)
-            at = found.end()
-        if not text.startswith(_TAIL, at):
+        # The entries found do not overlap: if they add up to the whole, there is nothing between them.
+        if size != len(part):
             return None
-        at += len(_TAIL)
         processors.append(Processor(head[1], tuple(entries)))
     return tuple(processors)
 
@@ -121,6 +131,8 @@ def _processors(text: str) -> tuple[Processor, ...] | None:
 def _unescape(text: str) -> str | None:
     """None: something else is escaped than we would escape."""
     text = text.replace("&lt;", "<").replace("&gt;", ">")
+    if "&" not in text:
+        return text
     if text.count("&") != text.count("&amp;"):
         return None
     return text.replace("&amp;", "&")

@@ -43,6 +43,8 @@ class _Lane:
             max_group=_MAX_GROUP,
             max_bytes=_NO_FILES,
             remove_files=lambda names: None,
+            # Works are handlers, which may do more than what is undone here.
+            savepoints=True,
         )
         self._waiting: set[asyncio.Future[Any]] = set()
         self._committer.start()

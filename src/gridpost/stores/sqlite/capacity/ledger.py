@@ -55,6 +55,8 @@ class _Committer(Committer):
             max_group=_MAX_GROUP,
             max_bytes=_NO_FILES,
             remove_files=lambda names: None,
+            # The book cannot take back what the works before a failed one did.
+            savepoints=True,
         )
         self._rebuild = rebuild
         self.books = Bookkeeping(rebuild())
