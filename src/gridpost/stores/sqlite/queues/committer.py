@@ -83,7 +83,8 @@ class Committer:
         *,
         max_group: int,
         max_octets: int,
-        committed: Callable[[sqlite3.Connection], None],
+        committed: Callable[[sqlite3.Connection, int, int], None],
+        reported: Callable[[int], None],
         remove_files: Callable[[list[str]], object],
         observe: Observer,
     ) -> None:
@@ -94,6 +95,7 @@ class Committer:
         self._max_group = max_group
         self._max_octets = max_octets
         self._committed = committed
+        self._reported = reported
         self._remove_files = remove_files
         self._observe = observe
         self._queue: SimpleQueue[Any] = SimpleQueue()
@@ -220,13 +222,15 @@ class Committer:
         if any(staged is not None for _, staged in pairs):
             self._files.sync_names()
         self._commit()
-        self._committed(self._connection)
+        octets = sum(submission.octets for submission in group)
+        self._committed(self._connection, len(pairs), octets)
         return _Committed(left, time.perf_counter() - started, len(pairs))
 
     def _report(self, group: list[Submission], committed: _Committed) -> None:
         """In the loop, and in one call: to wake it costs more than the news."""
         if committed.operations:
             self._observe(committed.seconds, committed.operations)
+        self._reported(sum(submission.octets for submission in group))
         for submission in group:
             submission.done(submission.refusal)
 
@@ -250,7 +254,7 @@ class Committer:
             self._begin()
             result = item.work(self._connection)
             self._commit()
-            self._committed(self._connection)
+            self._committed(self._connection, 1, 0)
         except Exception as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

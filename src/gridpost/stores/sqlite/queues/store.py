@@ -111,7 +111,7 @@ class SqliteQueueStore:
         self._watch = SpaceWatch(
             folder, files, min_free=settings.min_free, max_used=settings.max_used
         )
-        self._watch.measure(opened.connection)
+        self._watch.measure(opened.connection, 0, 0)
         self._measuring: asyncio.Future[None] | None = None
         self._committer = Committer(
             opened.connection,
@@ -120,6 +120,7 @@ class SqliteQueueStore:
             max_group=settings.max_group,
             max_octets=settings.max_group_octets,
             committed=self._watch.measure,
+            reported=self._watch.taken,
             remove_files=lambda names: self._pool.submit(files.remove, names),
             observe=observe or _unobserved,
         )
@@ -186,6 +187,7 @@ class SqliteQueueStore:
                 self._loop.call_soon(done, refusal)
                 self._measure_again()
                 return
+            self._watch.taking(submission.octets)
             if large or self._parked:
                 self._park(submission, large)
                 return
@@ -292,6 +294,7 @@ class SqliteQueueStore:
         if submission.refusal is None:
             self._committer.submit(submission)
         else:
+            self._watch.taken(submission.octets)
             submission.done(submission.refusal)
 
     def handed_out(self, queue: str, number: int) -> None:
