@@ -144,7 +144,8 @@ class Explaining:
         peer = entry.route.broker or (metadata.receiver_code if sent else metadata.sender_code)
         for view in self._lines():
             if view.peer == peer:
-                return LineFacts(view.peer, view.connected, view.listening, view.reason)
+                listening = None if view.elsewhere else view.listening
+                return LineFacts(view.peer, view.connected, listening, view.reason)
         return None
 
     def _node(self) -> LineFacts | None:
