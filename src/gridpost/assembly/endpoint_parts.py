@@ -146,6 +146,7 @@ class EndpointCore:
             self.lines.views,
             lambda message_type: self.users.bindings.of(message_type).channel,
             self.old,
+            keys.certificates,
         )
         self.api = JsonApi(
             context,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
+
+from gridpost.core.certificate import Certificate, CertificateKind
 from gridpost.core.delivery import Side, State
 from gridpost.core.explanation import Actor
 from gridpost.services.endpoint.explaining import Explaining
+from gridpost.services.endpoint.lines import LineView
 from gridpost.services.endpoint.submission import Document
+from gridpost.stores.keys.memory import MemoryKeyring
 from support.amqp_world import AmqpWorld
 from support.builders import path
-from support.post import START
+from support.post import START, World, authority
 from support.waiting import eventually
 
 
@@ -40,3 +46,33 @@ async def test_a_process_that_leaves_the_listening_to_another_blames_no_broker()
         told = await explaining.explain(Side.SENT, message_id)
         assert told.actor is Actor.BROKER
         assert told.summary == "this endpoint does not listen at B1: it has no link to its queue"
+
+
+@pytest.mark.parametrize("held", ["none", "expired"])
+async def test_without_a_certificate_of_its_own_that_opens_connections_it_is_for_us_to_act(
+    held: str,
+) -> None:
+    world = World()
+    one = world["E1"]
+    certificates: list[Certificate] = list(one.certificates)
+    if held == "expired":
+        span = (START - timedelta(days=20), START - timedelta(days=10))
+        certificates.append(
+            authority().certify(MemoryKeyring(), CertificateKind.AUTHENTICATION, "E1", *span)
+        )
+    message_id = await one.send("E2")
+
+    def down() -> Sequence[LineView]:
+        return [LineView("B1", False, False, 0, "certificate has expired")]
+
+    explaining = Explaining(one.context, one.enquiry, down, certificates=lambda: certificates)
+    told = await explaining.explain(Side.SENT, message_id)
+    assert told.actor is Actor.US
+    assert told.summary == "E1 has no valid authentication certificate: renew it"
+    step = next(step for step in told.steps if step.name == "certificates")
+    assert step.good is False
+    span = (START - timedelta(days=1), START + timedelta(days=10))
+    certificates.append(
+        authority().certify(MemoryKeyring(), CertificateKind.AUTHENTICATION, "E1", *span)
+    )
+    assert (await explaining.explain(Side.SENT, message_id)).actor is Actor.BROKER
