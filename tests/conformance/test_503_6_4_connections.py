@@ -9,8 +9,7 @@ import pytest
 
 from gridpost.core.acceptance import MaximumDurations
 from gridpost.core.delivery import Side, State, Status
-from gridpost.core.identifiers import ComponentCode, MessageTypePattern
-from gridpost.core.links import ReceivedDelivery
+from gridpost.core.identifiers import ComponentCode
 from gridpost.core.message_path import Route
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.line import LineSettings
@@ -156,45 +155,6 @@ async def test_a_permanent_attachment_is_opened_at_the_start_and_again_after_a_l
         await eventually(lambda: b1.listeners == [])
         await b1.open()
         await eventually(lambda: b1.listeners == ["E1"])
-
-
-@pytest.mark.req("503-5.8.1-d", component="endpoint")
-async def test_a_transfer_cut_before_its_confirmation_is_repeated_unless_it_has_expired() -> None:
-    short = timedelta(seconds=3)
-    durations = MaximumDurations(by_type={MessageTypePattern("SHORT"): short})
-    async with AmqpWorld() as world:
-        b1 = await world.broker("B1")
-        e1 = await world.endpoint("E1", by("B1"), settings=EndpointSettings(durations=durations))
-        e2 = await world.endpoint("E2", by("B1"))
-        await eventually(lambda: b1.listeners == ["E1", "E2"])
-        unconfirmed: list[ReceivedDelivery] = []
-        b1.memory.on_delivery = unconfirmed.append
-        kept = await send(e1, "E2", "LONG")
-        lost = await send(e1, "E2", "SHORT")
-        over = datetime.now(UTC) + short
-        await eventually(lambda: len(unconfirmed) == 2)
-        # The broker has them, but never says so: for their sender they have not been transferred.
-        await b1.server.close()
-        for message_id in (kept, lost):
-            state = (await e1.enquiry.entry(Side.SENT, message_id)).delivery.state
-            assert state is State.ACCEPTED
-        await eventually(lambda: datetime.now(UTC) > over)
-        seen: list[bytes] = []
-
-        def take(delivery: ReceivedDelivery) -> None:
-            seen.append(bytes(delivery.message))
-            b1.memory.queues["E2"].put(delivery.message)
-            delivery.accept()
-
-        b1.memory.on_delivery = take
-        await b1.open()
-        await eventually(lambda: any(kept.encode() in octets for octets in seen))
-        async with asyncio.timeout(60):
-            while (await e2.handover.receive("LONG")).entry is None:
-                await asyncio.sleep(0.01)
-        later = await send(e1, "E2", "LONG")
-        await eventually(lambda: any(later.encode() in octets for octets in seen))
-        assert not any(lost.encode() in octets for octets in seen)
 
 
 async def test_what_waited_for_a_broker_leaves_as_soon_as_it_is_back() -> None:
