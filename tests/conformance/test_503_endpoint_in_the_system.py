@@ -25,7 +25,7 @@ from gridpost.stores.sqlite import SqliteStore
 from gridpost.transports.amqp10.tls import client_context
 from gridpost.wire.amqp.sections import decode_application_properties, split
 from gridpost.wire.mades.amqp_message import decode
-from support.amqp_world import LIMITS, AmqpWorld, authentication
+from support.amqp_world import AmqpWorld, authentication
 from support.builders import path
 from support.post import BY_B1, START, Carried, TestEndpoint, World
 from support.waiting import eventually
@@ -284,19 +284,6 @@ async def test_an_endpoint_without_urls_is_not_sent_to_directly() -> None:
             ]:
                 await asyncio.sleep(0.01)
         assert await one.enquiry.status(message_id) is Status.ACCEPTED
-
-
-@pytest.mark.req("503-6.1.5-a", component="endpoint")
-async def test_a_message_larger_than_a_frame_is_carried_in_several_transfers() -> None:
-    document = b"x" * 3_000_000
-    assert len(document) > 10 * LIMITS.max_frame_size
-    async with AmqpWorld() as world:
-        await world.broker("B1")
-        one = await world.endpoint("E1", now_path("*", "INDIRECT:B1"))
-        two = await world.endpoint("E2", now_path("*", "INDIRECT:B1"))
-        message_id = await one.submission.send("app", Document("E2", "A01", document))
-        await until(two, message_id)
-        assert (await two.handover.receive("A01")).content == document
 
 
 @pytest.mark.req("503-6.1.2-a", component="endpoint")

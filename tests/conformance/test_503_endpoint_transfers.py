@@ -1,17 +1,20 @@
-"""503 cl. 5.8.1, 6.1.5, 9.2 and 10 on an endpoint: how it transfers, what it stops, what it writes down."""
+"""503 cl. 6.1.5, 9.2 and 10 on an endpoint: how it transfers, what it stops, what it writes down."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gridpost.core.delivery import Side, Status
+from gridpost.core.delivery import Event, Side, Status
 from gridpost.core.journal import AcknowledgementRow, MessageRow, RefusalRow, TransferRow
 from gridpost.core.links import ReceivedDelivery
 from gridpost.core.message import InternalType
+from gridpost.core.message_box import Search
 from gridpost.core.refusal import Refusal
 from gridpost.services.endpoint.submission import Document
 from gridpost.wire.mades.amqp_message import decode
@@ -122,3 +125,82 @@ async def test_both_endpoints_journal_each_internal_message_with_its_facts() -> 
         assert transfers
         assert {r.outcome for r in transfers} == {"transferred"}
         assert all(r.sender_code == code for r in transfers)
+
+
+async def until(endpoint, message_id: str) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await endpoint.enquiry.entry(Side.RECEIVED, message_id)
+                return
+            except Refusal:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("503-6.1.5-a", component="endpoint")
+async def test_a_message_larger_than_a_frame_is_carried_in_several_transfers() -> None:
+    document = b"x" * 3_000_000
+    assert len(document) > 10 * LIMITS.max_frame_size
+    async with AmqpWorld() as world:
+        await world.broker("B1")
+        one = await world.endpoint("E1", BY_BROKER)
+        two = await world.endpoint("E2", BY_BROKER)
+        message_id = await one.submission.send("app", Document("E2", "A01", document))
+        await until(two, message_id)
+        assert (await two.handover.receive("A01")).content == document
+
+
+@asynccontextmanager
+async def cut_after(port: int, octets: int) -> AsyncIterator[int]:
+    """A way to this port that ends when so many octets have gone there."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+
+        async def answer() -> None:
+            while data := await there.read(65536):
+                writer.write(data)
+
+        answers = asyncio.create_task(answer())
+        passed = 0
+        while passed < octets and (data := await reader.read(65536)):
+            passed += len(data)
+            back.write(data)
+            await back.drain()
+        answers.cancel()
+        for stream in (writer, back):
+            stream.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+@pytest.mark.req("503-6.1.5-a", component="endpoint")
+async def test_of_a_message_that_is_cut_midway_nothing_is_stored() -> None:
+    async with AmqpWorld() as world:
+        one = await world.endpoint("E1", DIRECT, direct=True)
+        two = await world.endpoint("E2", DIRECT, direct=True)
+        begun = one.inbound.under_way
+
+        async def empty() -> bool:
+            rows = await one.store.read(lambda work: work.journal.read(0, 10))
+            found, _ = await one.enquiry.search(Search(), 10, None)
+            return not rows and not found
+
+        async with cut_after(one.port, 1_000_000) as port:
+            straight, one.port = one.port, port
+            world.publish()
+            message_id = await two.submission.send("app", Document("E1", "A01", b"x" * 3_000_000))
+            async with asyncio.timeout(60):
+                while Event.TRANSFER_FAILED not in [
+                    line.event for line in await two.enquiry.trace(Side.SENT, message_id)
+                ]:
+                    await asyncio.sleep(0.01)
+            assert await empty()
+            assert one.inbound.under_way == begun
+        # The next attempt, on a way that holds, brings all of it.
+        one.port = straight
+        world.publish()
+        await until(one, message_id)
+        assert (await one.handover.receive("A01")).content == b"x" * 3_000_000
