@@ -336,6 +336,18 @@ async def test_errors_and_changed_parameters_are_journalled(site: Site) -> None:
     assert all(r.message and r.peer == "E5" for r in errors)
 
 
+async def test_rights_of_open_streams_are_looked_at_when_the_configuration_changes(
+    site: Site,
+) -> None:
+    admitted = True
+    stream = site.endpoint.core.events.subscribe(lambda side, type_: True, lambda: admitted)
+    assert (await anext(stream)).startswith(":")
+    admitted = False
+    site.write(phone="3")
+    async with asyncio.timeout(60):
+        assert not [event async for event in stream if "event:" in event]
+
+
 def changed(row: JournalRow) -> bool:
     return isinstance(row, AdministrationRow) and row.action == "settings changed"
 
