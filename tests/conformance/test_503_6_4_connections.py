@@ -157,7 +157,6 @@ async def test_a_permanent_attachment_is_opened_at_the_start_and_again_after_a_l
         await eventually(lambda: b1.listeners == ["E1"])
 
 
-@pytest.mark.req("503-5.8.1-d", component="endpoint")
 async def test_what_waited_for_a_broker_leaves_as_soon_as_it_is_back() -> None:
     async with AmqpWorld() as world:
         b1 = await world.broker("B1")

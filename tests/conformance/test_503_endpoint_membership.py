@@ -68,6 +68,8 @@ urls = ["amqps://127.0.0.1:{direct}"]
 [connections]
 proxy = "socks5://127.0.0.1:{proxy}"
 exactly_once = true
+consumers_of = {{ B1 = 3 }}
+producers_to = {{ E5 = 2, "B1/E7" = 4 }}
 [synchronisation]
 cycle = "200ms"
 proxy = "http://127.0.0.1:{proxy}"
@@ -334,6 +336,18 @@ async def test_errors_and_changed_parameters_are_journalled(site: Site) -> None:
     assert all(r.message and r.peer == "E5" for r in errors)
 
 
+async def test_rights_of_open_streams_are_looked_at_when_the_configuration_changes(
+    site: Site,
+) -> None:
+    admitted = True
+    stream = site.endpoint.core.events.subscribe(lambda side, type_: True, lambda: admitted)
+    assert (await anext(stream)).startswith(":")
+    admitted = False
+    site.write(phone="3")
+    async with asyncio.timeout(60):
+        assert not [event async for event in stream if "event:" in event]
+
+
 def changed(row: JournalRow) -> bool:
     return isinstance(row, AdministrationRow) and row.action == "settings changed"
 
@@ -363,6 +377,13 @@ async def test_maximum_size_and_delivery_policy_are_configured(site: Site) -> No
     assert outcome.kind is OutcomeKind.REJECTED
     assert outcome.condition == "amqp:link:message-size-exceeded"
     assert f"up to {largest} octets" in outcome.description
+    # The largest size was announced; a peer that does not heed it loses its link.
+    producer._max_message_size = 0
+    outcome = await producer.send(message(largest + 1))
+    assert outcome.kind is OutcomeKind.LOST
+    await asyncio.wait_for(producer.detached.wait(), 60)
+    again = await connection.attach_producer("E1")
+    assert (await again.send(message(MAX_CONTENT))).kind is OutcomeKind.ACCEPTED
     connection.close()
     await connection.lost
     # exactly_once = true: the receiver of each link settles second.
@@ -373,6 +394,23 @@ async def test_maximum_size_and_delivery_policy_are_configured(site: Site) -> No
     links += [producer.link for producer in memory.producers]
     assert links
     assert all(link.attachment.exactly_once for link in links)
+
+
+@pytest.mark.req("503-6.4-f")
+async def test_groups_of_links_have_the_size_that_the_configuration_says(site: Site) -> None:
+    memory = site.broker.memory
+    await eventually(lambda: len(memory.queues["E1"].consumers) == 3)
+    if "E7" not in site.home.others:
+        site.add(site.home, "E7")
+    await eventually(lambda: site.known("E7") is not None)
+    for code, size in (("E5", 2), ("E7", 4)):
+        message_id = await site.endpoint.core.submission.send("app", Document(code, "A01", b"x"))
+        queue = memory.queues[code]
+        await eventually(
+            lambda q=queue, i=message_id: any(i.encode() in octets for _, octets in q.messages)
+        )
+        producers = [p for p in memory.producers if p.link.attachment.address == code]
+        assert len(producers) == size
 
 
 @pytest.mark.req("503-4.5.1-b", component="endpoint")

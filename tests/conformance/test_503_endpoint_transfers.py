@@ -1,28 +1,25 @@
-"""503 cl. 5.8.1, 6.1.5, 9.2 and 10 on an endpoint: how it transfers, what it stops, what it writes down."""
+"""503 cl. 6.1.5, 9.2 and 10 on an endpoint: how it transfers, what it stops, what it writes down."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from gridpost.core.delivery import Event, Side, Status
 from gridpost.core.journal import AcknowledgementRow, MessageRow, RefusalRow, TransferRow
-from gridpost.core.links import Outcome, Peer, ReceivedDelivery, SentDelivery
+from gridpost.core.links import ReceivedDelivery
 from gridpost.core.message import InternalType
+from gridpost.core.message_box import Search
 from gridpost.core.refusal import Refusal
 from gridpost.services.endpoint.submission import Document
-from gridpost.stores.sqlite import SqliteStore
-from gridpost.transports.amqp10 import AmqpClient
-from gridpost.transports.amqp10.client import ClientConnection
-from gridpost.transports.amqp10.receiver import Receiver
 from gridpost.wire.mades.amqp_message import decode
-from support.amqp_world import LIMITS, AmqpWorld, LiveEndpoint, authentication
+from support.amqp_world import LIMITS, AmqpWorld
 from support.builders import path
-from support.delivery_tag import tag_of
 from support.post import Carried, World
 from support.waiting import eventually
 
@@ -32,21 +29,6 @@ BY_BROKER, DIRECT = path("*", "INDIRECT:B1", start=NOW), path("*", "DIRECT", sta
 
 def document(number: int) -> Document:
     return Document("E2", "A01", b"document %d" % number)
-
-
-@pytest.mark.req("503-5.8.1-b", component="endpoint")
-async def test_open_transfers_have_identifiers_of_their_own() -> None:
-    async with AmqpWorld() as world:
-        place = await world.broker("B1")
-        one = await world.endpoint("E1", BY_BROKER)
-        await world.endpoint("E2", BY_BROKER)
-        taken: list[ReceivedDelivery] = []
-        place.memory.on_delivery = taken.append
-        for number in range(30):
-            await one.submission.send("app", document(number))
-        await eventually(lambda: len(taken) == 30)
-        # None of them has been answered: all are in transit at the same time.
-        assert len({tag_of(delivery) for delivery in taken}) == 30
 
 
 @pytest.mark.req("503-6.1.5-b", component="endpoint")
@@ -67,96 +49,6 @@ async def test_no_more_is_transferred_than_credit_was_granted(
             await asyncio.sleep(0.05)
             assert len(taken) == got
             taken[-1].accept()
-
-
-async def connect(server: LiveEndpoint, code: str) -> ClientConnection:
-    async def anyone(peer: Peer) -> None:
-        pass
-
-    own = authentication(code)[1]
-    url = f"amqps://127.0.0.1:{server.port}"
-    client = AmqpClient([url], container=code, tls=lambda: own, check=anyone, limits=LIMITS)
-    return await client.connect()
-
-
-def exactly_once_links(server: LiveEndpoint) -> list[Receiver]:
-    assert server.server is not None
-    found = [link for c in server.server._connections for link in c._links.values()]
-    return [link for link in found if isinstance(link, Receiver) and link.settles_second]
-
-
-async def sealed(world: AmqpWorld) -> bytes:
-    """A message of E1 for E2, which the broker takes and forgets."""
-    taken: list[bytes] = []
-
-    def keep(delivery: ReceivedDelivery) -> None:
-        taken.append(bytes(delivery.message))
-        delivery.accept()
-
-    world.brokers["B1"].memory.on_delivery = keep
-    await world["E1"].submission.send("app", document(1))
-    await eventually(lambda: taken)
-    world.brokers["B1"].memory.on_delivery = None
-    return taken[0]
-
-
-@pytest.mark.req("503-5.8.1-f", "503-5.8.1-h", component="endpoint")
-async def test_a_transfer_that_its_sender_did_not_settle_is_known_after_a_restart(
-    tmp_path: Path,
-) -> None:
-    """Its document may be with the application long before: the identifier stays."""
-    async with AmqpWorld() as world:
-        await world.broker("B1")
-        await world.endpoint("E1", DIRECT, direct=True)
-        two = await world.endpoint("E2", BY_BROKER, direct=True)
-        data = await sealed(world)
-        message_id = decode(data).fields.message_id
-        two.context.store = SqliteStore.open(tmp_path / "E2", "E2")
-        connection = await connect(two, "E1")
-        producer = await connection.attach_producer("E2", exactly_once=True)
-        waiting: list[SentDelivery] = []
-        outcomes: list[Outcome] = []
-
-        def keep(delivery: SentDelivery, outcome: Outcome) -> None:
-            waiting.append(delivery)
-            outcomes.append(outcome)
-
-        producer.on_outcome = keep  # type: ignore[method-assign]
-        producer.send(data)
-        await eventually(lambda: outcomes)
-        # E2 has it, and does not settle before its sender does.
-        assert outcomes[0].taken
-        assert not outcomes[0].settled
-        (link,) = exactly_once_links(two)
-        assert len(link.open) == 1
-        # The way out is finished: the application has the document and confirmed it.
-        assert (await two.handover.receive("A01")).content == b"document 1"
-        await two.handover.confirm(message_id)
-        connection.abort()
-        await connection.lost
-        outcomes.clear()
-        waiting.clear()
-        # The sender never settled, E2 starts anew, and the transfer is repeated.
-        await two.context.store.close()
-        two.context.store = SqliteStore.open(tmp_path / "E2", "E2")
-        again = await connect(two, "E1")
-        second = await again.attach_producer("E2", exactly_once=True)
-        second.on_outcome = keep  # type: ignore[method-assign]
-        second.send(data)
-        await eventually(lambda: outcomes)
-        assert outcomes[0].taken
-        assert (await two.handover.receive("A01")).entry is None
-        events = [line.event for line in await two.enquiry.trace(Side.RECEIVED, message_id)]
-        assert events.count(Event.VERIFIED) == 1
-        assert events[-1] is Event.ARRIVED_AGAIN
-        # Now the sender settles, and E2 drops the record of the transfer.
-        (link,) = exactly_once_links(two)
-        assert len(link.open) == 1
-        waiting[0].settle()
-        await eventually(lambda: not link.open)
-        again.close()
-        await again.lost
-        await two.context.store.close()
 
 
 @pytest.mark.req("503-9.2-d", component="endpoint")
@@ -233,3 +125,82 @@ async def test_both_endpoints_journal_each_internal_message_with_its_facts() -> 
         assert transfers
         assert {r.outcome for r in transfers} == {"transferred"}
         assert all(r.sender_code == code for r in transfers)
+
+
+async def until(endpoint, message_id: str) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await endpoint.enquiry.entry(Side.RECEIVED, message_id)
+                return
+            except Refusal:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("503-6.1.5-a", component="endpoint")
+async def test_a_message_larger_than_a_frame_is_carried_in_several_transfers() -> None:
+    document = b"x" * 3_000_000
+    assert len(document) > 10 * LIMITS.max_frame_size
+    async with AmqpWorld() as world:
+        await world.broker("B1")
+        one = await world.endpoint("E1", BY_BROKER)
+        two = await world.endpoint("E2", BY_BROKER)
+        message_id = await one.submission.send("app", Document("E2", "A01", document))
+        await until(two, message_id)
+        assert (await two.handover.receive("A01")).content == document
+
+
+@asynccontextmanager
+async def cut_after(port: int, octets: int) -> AsyncIterator[int]:
+    """A way to this port that ends when so many octets have gone there."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+
+        async def answer() -> None:
+            while data := await there.read(65536):
+                writer.write(data)
+
+        answers = asyncio.create_task(answer())
+        passed = 0
+        while passed < octets and (data := await reader.read(65536)):
+            passed += len(data)
+            back.write(data)
+            await back.drain()
+        answers.cancel()
+        for stream in (writer, back):
+            stream.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+@pytest.mark.req("503-6.1.5-a", component="endpoint")
+async def test_of_a_message_that_is_cut_midway_nothing_is_stored() -> None:
+    async with AmqpWorld() as world:
+        one = await world.endpoint("E1", DIRECT, direct=True)
+        two = await world.endpoint("E2", DIRECT, direct=True)
+        begun = one.inbound.under_way
+
+        async def empty() -> bool:
+            rows = await one.store.read(lambda work: work.journal.read(0, 10))
+            found, _ = await one.enquiry.search(Search(), 10, None)
+            return not rows and not found
+
+        async with cut_after(one.port, 1_000_000) as port:
+            straight, one.port = one.port, port
+            world.publish()
+            message_id = await two.submission.send("app", Document("E1", "A01", b"x" * 3_000_000))
+            async with asyncio.timeout(60):
+                while Event.TRANSFER_FAILED not in [
+                    line.event for line in await two.enquiry.trace(Side.SENT, message_id)
+                ]:
+                    await asyncio.sleep(0.01)
+            assert await empty()
+            assert one.inbound.under_way == begun
+        # The next attempt, on a way that holds, brings all of it.
+        one.port = straight
+        world.publish()
+        await until(one, message_id)
+        assert (await one.handover.receive("A01")).content == b"x" * 3_000_000

@@ -82,14 +82,6 @@ async def test_a_direct_transfer_and_its_acknowledgements_need_no_broker(setup: 
     await _until(sender, message_id, Status.RECEIVED)
 
 
-@pytest.mark.req("503-4.5.2-a")
-@pytest.mark.req("503-T4-e")
-async def test_without_direct_transfer_nobody_is_let_in(setup: Setup) -> None:
-    closed = await setup.world.endpoint("E3", path("*", "INDIRECT:B1", start=PAST))
-    assert closed.server is None
-    assert not closed.entry().takes_connections
-
-
 @pytest.mark.req("503-T4-b", component="endpoint")
 async def test_plain_amqp_is_not_answered(setup: Setup) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.server.port)

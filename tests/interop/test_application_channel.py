@@ -99,6 +99,41 @@ async def test_a_document_goes_in_and_comes_out_and_its_status_is_told(
         assert event["properties"] == {"messageID": message_id, "baMessageID": "plan-1"}
 
 
+@both
+async def test_an_application_uses_the_names_of_queues_that_are_configured(
+    net: Network, library: str
+) -> None:
+    code = f"E-{library.upper()}"
+    port = net.ports[f"{code} amqp"] = free_port()
+    names = {name: f"market/{library}/{name}" for name in ("outbox", "reply", "inbox", "event")}
+    queues = "".join(f'{name} = "{queue}"\n' for name, queue in names.items())
+    await net.endpoint(
+        code, "INDIRECT:B1", more=f"{CHANNEL.format(port=port)}[amqp.queues]\n{queues}"
+    )
+    await net.start(code)
+    await net.known(code, "E2")
+    await net.known("E2", code)
+    renamed, other = Application(net, library, code), Application(net, library, "E2")
+    done = await renamed(send=names["outbox"], messages=[document("<out/>", correlation="c")])
+    assert (done["error"], done["outcomes"]) == (None, [["accepted", None]])
+    (reply,) = await renamed.take(names["reply"], 1)
+    assert reply["correlation"] == "c"
+    (received,) = await other.take("inbox", 1)
+    assert received["properties"]["messageID"] == reply["properties"]["messageID"]
+    events = await renamed.take(names["event"], 3)
+    assert [event["body"] for event in events] == ["ACCEPTED", "DELIVERED", "RECEIVED"]
+    await other.send(document("<in/>", receiverCode=code))
+    (received,) = await renamed.take(names["inbox"], 1)
+    assert received["body"] == "<in/>"
+    await other.take("reply", 1)
+    await other.take("event", 3)
+    # The usual names mean nothing there.
+    for usual in ("outbox", "reply", "inbox", "event"):
+        way = {"send": usual, "messages": [document()]} if usual == "outbox" else {"consume": usual}
+        refused = await renamed(**way, count=1)
+        assert refused["error"][0] == "amqp:not-found"
+
+
 @rhea
 async def test_the_old_name_of_the_message_type_is_understood(net: Network, library: str) -> None:
     sender, recipient = Application(net, library, "E1"), Application(net, library, "E2")

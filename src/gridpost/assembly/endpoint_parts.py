@@ -146,6 +146,7 @@ class EndpointCore:
             self.lines.views,
             lambda message_type: self.users.bindings.of(message_type).channel,
             self.old,
+            keys.certificates,
         )
         self.api = JsonApi(
             context,
@@ -206,6 +207,7 @@ class EndpointCore:
         if configuration.checks != before.checks:
             self.context.checking.change(check_rules(configuration.checks))
         self.users.change(configuration.users_of(), configuration.bindings_of())
+        self.api.check()
         if self.amqp is not None:
             self.amqp.check()
         self._expiry.retention = configuration.retention_of()

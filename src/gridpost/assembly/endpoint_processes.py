@@ -14,6 +14,7 @@ import structlog
 
 from gridpost.assembly.endpoint_keys import EndpointKeys
 from gridpost.assembly.endpoint_parts import EndpointCore
+from gridpost.assembly.endpoint_wishes import Wishes
 from gridpost.core.delivery import Side, TraceEntry
 from gridpost.core.message_box import BoxEntry
 from gridpost.core.ports import UnitOfWork
@@ -50,6 +51,8 @@ class EndpointProcess:
         self._listens = False
         store.keeps_order = lambda message_type: core.context.settings.keeps_order(message_type)
         core.lines.may_listen = self._may_listen
+        self._wishes = Wishes(store, core.operating)
+        core.operating.ask_owner = self._wishes.ask
         core.views["processes"] = self._view
         self._leases.add("take-over", self._leased("take-over", [Duty("take-over", self._succeed)]))
         self._leases.add(LISTENING, self._listen)
@@ -81,6 +84,7 @@ class EndpointProcess:
             if gone:
                 log.warning("processes are gone; their work is taken over", processes=gone)
                 self._look_at_everything()
+                await self._wishes.answer()
             try:
                 async with asyncio.timeout(self._store.settings.lease_look.total_seconds()):
                     await self._looking.wait()
@@ -131,12 +135,14 @@ class EndpointProcess:
                 await self._reload()
             case Topic.HOLDS:
                 await core.operating.reload()
+                await self._wishes.answer()
             case Topic.GONE:
                 self._looking.set()
             case Topic.EVERYTHING:
                 await self._reload()
                 await core.operating.reload()
                 self._look_at_everything()
+                await self._wishes.answer()
             case _:
                 pass
 

@@ -36,7 +36,8 @@ class LineFacts:
 
     peer: str
     connected: bool
-    listening: bool
+    listening: bool | None
+    """None: another process of this endpoint does that."""
     reason: str = ""
 
 
@@ -234,8 +235,9 @@ def _hindrance(facts: Facts) -> tuple[str, Actor] | None:
         if failed is not None:
             actor = Actor.BROKER if facts.route.broker else Actor.RECIPIENT
             return f"the transfer fails and is repeated: {failed.detail}", actor
-    elif line is not None and not line.listening and facts.route.broker:
-        return f"this endpoint does not listen at {line.peer}: {line.reason}", Actor.BROKER
+    elif line is not None and line.listening is False and facts.route.broker:
+        why = line.reason or "it has no link to its queue"
+        return f"this endpoint does not listen at {line.peer}: {why}", Actor.BROKER
     return None
 
 

@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from gridpost.core.delivery import Event, Side, State
 from gridpost.core.explanation import Actor
-from gridpost.core.identifiers import ComponentCode, MessageTypePattern
-from gridpost.core.links import Octets
+from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.message import InternalType
-from gridpost.core.message_path import Route
 from gridpost.core.ports import UnitOfWork
-from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.endpoint.context import EndpointSettings
-from gridpost.services.endpoint.dispatch import Dispatcher, DispatchLimits
+from gridpost.services.endpoint.dispatch import DispatchLimits
 from gridpost.services.endpoint.explaining import Explaining
-from gridpost.services.endpoint.transfer import BackOff, Transfer
 from gridpost.wire.amqp.sections import split
 from gridpost.wire.mades.amqp_message import read_fields
-from support.post import BY_B1, TestEndpoint, World
+from support.dispatching import Courier, dispatching
+from support.post import BY_B1, World
 from support.waiting import eventually
-
-QUICK = BackOff(timedelta(milliseconds=20), timedelta(milliseconds=50))
-
-
-class Courier:
-    """Keeps what it is given until the test lets it go."""
-
-    def __init__(self) -> None:
-        self.given: list[tuple[str, bytes]] = []
-        self.open = asyncio.Event()
-        self.open.set()
-        self.refuse: set[str] = set()
-        self.broken: set[str] = set()
-        self.at_once = 0
-        self.most = 0
-
-    async def deliver(self, route: Route, receiver: ComponentCode, *octets: Octets) -> None:
-        data = b"".join(octets)
-        fields = read_fields(split(data))
-        self.given.append((fields.message_id, data))
-        self.at_once += 1
-        self.most = max(self.most, self.at_once)
-        try:
-            await self.open.wait()
-        finally:
-            self.at_once -= 1
-        if fields.message_id in self.refuse:
-            raise Refusal(Rule.UNREACHABLE, "the post is closed")
-        if fields.message_id in self.broken:
-            raise ZeroDivisionError
-
-    @property
-    def ids(self) -> list[str]:
-        return [message_id for message_id, _ in self.given]
-
-
-@asynccontextmanager
-async def dispatching(
-    endpoint: TestEndpoint, courier: Courier, **options: object
-) -> AsyncIterator[Dispatcher]:
-    transfer = Transfer(endpoint.context, courier, QUICK)
-    dispatcher = Dispatcher(endpoint.context, transfer, back_off=QUICK, **options)  # type: ignore[arg-type]
-    task = asyncio.create_task(dispatcher.run())
-    try:
-        yield dispatcher
-    finally:
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
 
 
 async def test_a_message_leaves_as_soon_as_it_is_accepted() -> None:
@@ -244,50 +191,7 @@ async def test_a_line_that_opens_makes_postponed_transfers_due() -> None:
         await eventually(lambda: len(courier.ids) == 2)
 
 
-@pytest.mark.req("503-5.10-a")
-@pytest.mark.req("503-5.10-b", component="endpoint")
-@pytest.mark.req("m11-3.13-a", component="endpoint")
-@pytest.mark.req("m11-3.13-b", component="endpoint")
-async def test_a_message_type_of_higher_priority_goes_first() -> None:
-    urgent = EndpointSettings(priorities={MessageTypePattern("URGENT*"): 9})
-    world, courier = World(settings=urgent), Courier()
-    slow = [await world["E1"].send("E2") for _ in range(3)]
-    fast = await world["E1"].send("E2", message_type="URGENT-A")
-    async with dispatching(world["E1"], courier, limits=DispatchLimits(under_way=1)):
-        await eventually(lambda: len(courier.ids) == 4)
-    assert courier.ids == [fast, *slow]
-
-
 ORDERED = EndpointSettings(ordered=(MessageTypePattern("FIFO"),))
-
-
-async def test_a_type_that_keeps_its_order_has_one_transfer_under_way_per_recipient() -> None:
-    world, courier = World(settings=ORDERED, codes=("E1", "E2", "E3")), Courier()
-    courier.open.clear()
-    first = [await world["E1"].send("E2", message_type="FIFO") for _ in range(3)]
-    other = await world["E1"].send("E3", message_type="FIFO")
-    free = await world["E1"].send("E2", message_type="FREE")
-    async with dispatching(world["E1"], courier):
-        await eventually(lambda: len(courier.ids) == 3)
-        await asyncio.sleep(0.02)
-        assert set(courier.ids) == {first[0], other, free}
-        courier.open.set()
-        await eventually(lambda: len(courier.ids) == 5)
-    assert [i for i in courier.ids if i in first] == first
-
-
-async def test_nothing_overtakes_one_that_waits_for_its_next_attempt() -> None:
-    world, courier = World(settings=ORDERED), Courier()
-    first, second = [await world["E1"].send("E2", message_type="FIFO") for _ in range(2)]
-    courier.refuse.add(first)
-    async with dispatching(world["E1"], courier) as dispatcher:
-        await eventually(lambda: courier.ids == [first])
-        await asyncio.sleep(0.05)
-        assert courier.ids == [first]
-        courier.refuse.clear()
-        world.clock.advance(timedelta(seconds=5))
-        dispatcher.wake()
-        await eventually(lambda: courier.ids == [first, first, second])
 
 
 async def test_explain_names_the_message_for_which_others_wait_and_who_must_act() -> None:
@@ -313,21 +217,6 @@ async def test_explain_names_the_message_for_which_others_wait_and_who_must_act(
             assert await told(message_id) == (f"keeps its order behind {first}: {reason}", actor)
         # One that keeps no order waits for nobody.
         assert first not in (await told(other))[0]
-
-
-async def test_one_that_has_gone_does_not_hold_up_those_behind_it() -> None:
-    world, courier = World(settings=ORDERED), Courier()
-    sender = world["E1"]
-    first, second = [await sender.send("E2", message_type="FIFO") for _ in range(2)]
-    courier.refuse.add(first)
-    async with dispatching(sender, courier) as dispatcher:
-        await eventually(lambda: courier.ids == [first])
-        await eventually(lambda: dispatcher.under_way == 0)
-        await asyncio.sleep(0.02)
-        await sender.store.run(lambda work: work.box.stop_transfer(first))
-        world.clock.advance(timedelta(seconds=5))
-        dispatcher.wake()
-        await eventually(lambda: courier.ids == [first, second])
 
 
 async def test_an_orderly_stop_waits_for_outcomes() -> None:

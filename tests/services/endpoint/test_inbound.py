@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from gridpost.core.delivery import Side, State
-from gridpost.core.identifiers import MessageTypePattern
 from gridpost.core.journal import RefusalRow
 from gridpost.core.message_path import Route
 from gridpost.core.refusal import Refusal, Rule
@@ -16,40 +14,9 @@ from gridpost.services.endpoint import inbound as module
 from gridpost.services.endpoint.arrival import Arrival
 from gridpost.services.endpoint.context import EndpointSettings
 from gridpost.services.endpoint.inbound import Inbound
+from support.incoming import Delivery, messages
 from support.post import BY_B1, World
 from support.waiting import eventually
-
-
-class Delivery:
-    def __init__(self, message: bytes) -> None:
-        self.message = message
-        self.context: Any = None
-        self.transaction = None
-        self.presettled = False
-        self.outcome = ""
-        self.refusal: Refusal | None = None
-
-    def accept(self) -> None:
-        self.outcome = "accepted"
-
-    def reject(self, refusal: Refusal) -> None:
-        self.outcome, self.refusal = "rejected", refusal
-
-    def release(self) -> None:
-        self.outcome = "released"
-
-    def modify(self, *, failed: bool, undeliverable_here: bool = False) -> None:
-        self.outcome = "modified"
-
-
-async def messages(world: World, count: int, message_type: str = "BP1-A") -> list[bytes]:
-    """What E1 would transfer to E2."""
-    caught: list[bytes] = []
-    world.post.bend = lambda carried: caught.append(carried.data)  # type: ignore[func-returns-value]
-    for number in range(count):
-        await world["E1"].send("E2", b"%d" % number, message_type)
-    await world["E1"].transfer.round()
-    return caught
 
 
 @pytest.mark.req("503-5.8.1-a", component="endpoint")
@@ -119,33 +86,6 @@ async def test_a_fault_of_ours_leaves_the_message_with_its_sender(
     delivery = Delivery(data)
     Inbound(world["E2"].context, Broken()).take(delivery, BY_B1)  # type: ignore[arg-type]
     await eventually(lambda: delivery.outcome == outcome)
-
-
-async def test_a_type_that_keeps_its_order_does_so_on_arrival() -> None:
-    world = World(settings=EndpointSettings(ordered=(MessageTypePattern("FIFO"),)))
-    datas = await messages(world, 8, "FIFO")
-    one = world["E2"]
-    arrival = Arrival(one.context)
-    real = arrival.arrive
-    turn = 0
-
-    async def slower_first(data: bytes, came_by: Route) -> None:
-        nonlocal turn
-        turn += 1
-        await asyncio.sleep(0.02 / turn)
-        await real(data, came_by)
-
-    arrival.arrive = slower_first  # type: ignore[method-assign]
-    inbound = Inbound(one.context, arrival)
-    for data in datas:
-        inbound.take(Delivery(data), BY_B1)
-    await eventually(lambda: inbound.under_way == 0)
-    waiting = await one.store.read(lambda work: work.box.waiting("FIFO", world.clock.now(), 10))
-    contents = [
-        await one.store.read(lambda work, e=entry: work.box.content(Side.RECEIVED, e.message_id))
-        for entry in waiting
-    ]
-    assert contents == [b"%d" % number for number in range(8)]
 
 
 async def test_the_largest_document_that_may_be_sent_may_be_received() -> None:

@@ -55,7 +55,7 @@ class Api:
             ],
             self.bindings,
         )
-        self.app = JsonApi(
+        self.api = JsonApi(
             one.context,
             self.users,
             one.submission,
@@ -66,7 +66,8 @@ class Api:
             self.events,
             lambda scope: self.chain,
             Operating(one.context, one.submission, Dispatcher(one.context, one.transfer)),
-        ).app()
+        )
+        self.app = self.api.app()
 
     def client(self, user: str = "app", password: str = "secret") -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -288,6 +289,71 @@ async def test_every_stream_ends_when_the_endpoint_stops(apis: tuple[Api, Api]) 
     apis[0].events.close()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
+
+
+def everything() -> list[User]:
+    return [User("app", HASH, send=ALL, receive=ALL), User("other", HASH, send=ALL, receive=ALL)]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        User("someone", HASH, send=ALL, receive=ALL),
+        User("app", hash_password("another secret"), send=ALL, receive=ALL),
+        User("app", HASH, send=ALL, receive=ALL, channels=frozenset({Channel.SOAP})),
+    ],
+    ids=["removed", "another password", "another channel"],
+)
+async def test_a_stream_ends_when_its_user_may_no_longer_come_in(
+    apis: tuple[Api, Api], after: User
+) -> None:
+    api = apis[0]
+    async with serve_loopback(api.app, "127.0.0.1", 0) as port:
+        base = f"http://127.0.0.1:{port}/api/v1"
+        async with (
+            httpx.AsyncClient(base_url=base, auth=("app", "secret"), timeout=30) as client,
+            httpx.AsyncClient(base_url=base, auth=("other", "secret"), timeout=30) as other,
+            client.stream("GET", "/events") as ends,
+            other.stream("GET", "/events") as stays,
+        ):
+            ended, told = ends.aiter_lines(), stays.aiter_lines()
+            assert await anext(ended) == await anext(told) == ": gridpost"
+            api.users.change([after, everything()[1]], Bindings())
+            api.api.check()
+            message_id = await api.endpoint.send("E2", message_type="A01")
+            async with asyncio.timeout(30):
+                assert not any([message_id in line async for line in ended])
+                async for line in told:
+                    if message_id in line:
+                        break
+                else:
+                    raise AssertionError("the stream of another user has ended")
+
+
+async def test_a_stream_tells_what_its_user_may_see_now(apis: tuple[Api, Api]) -> None:
+    api = apis[0]
+    api.users.change(everything(), Bindings())
+    async with (
+        serve_loopback(api.app, "127.0.0.1", 0) as port,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}/api/v1", auth=("app", "secret"), timeout=30
+        ) as client,
+        client.stream("GET", "/events") as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": gridpost"
+        narrow = User("app", HASH, send=(MessageTypePattern("B*"),))
+        api.users.change([narrow], Bindings())
+        api.api.check()
+        hidden = await api.endpoint.send("E2", message_type="A01")
+        shown = await api.endpoint.send("E2", message_type="B01")
+        seen = []
+        async with asyncio.timeout(30):
+            async for line in lines:
+                seen.append(line)
+                if shown in line:
+                    break
+        assert not any(hidden in line for line in seen)
 
 
 async def test_a_user_is_given_only_types_bound_to_pull_and_to_that_user() -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from gridpost.core.refusal import Refusal, Rule
-from support.network import API_PASSWORD, CLI, Network, cli, environment, until_status
+from support.network import API_PASSWORD, CLI, Network, cli, until_status
 from support.token import LABEL, PIN, make_token, module
+from support.token_network import ended, register
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.req("503-4.4.1-a", component="endpoint")
 @pytest.mark.req("503-4.5.1-a")
 @pytest.mark.req("503-5.3-b", component="endpoint")
 @pytest.mark.req("503-5.3-b", component="component-directory")
@@ -189,15 +188,6 @@ async def test_explain_names_the_broker_that_is_down_and_delivery_goes_on_when_i
         await until_status(sender, message_id, "DELIVERED", seconds=90)
 
 
-@pytest.mark.req("503-4.4.3-c", component="endpoint")
-async def test_messages_flow_while_the_directory_is_down(net: Network) -> None:
-    await net.directory.kill()
-    async with net.api("E1") as sender:
-        message_id = await sender.send("E2", "A01", b"without a directory")
-        await until_status(sender, message_id, "DELIVERED")
-    await net.directory.start()
-
-
 @pytest.mark.req("503-4.4.2-b")
 async def test_a_changed_path_leads_later_messages_another_way(net: Network) -> None:
     file = net.components["E2"].file
@@ -231,27 +221,6 @@ async def test_an_orderly_stop_ends_cleanly_and_a_restart_goes_on(net: Network) 
             await until_status(sender, message_id, "DELIVERED")
 
 
-ENROL = """import sys
-from pathlib import Path
-from gridpost.assembly.administration_client import AdministrationClient
-from gridpost.assembly.directory_configuration import read_directory_configuration
-from gridpost.assembly.network import Placed
-from gridpost.demo.enrolment import enrol
-directory, token, file = sys.argv[1:]
-section = read_directory_configuration(Path(directory)).administration
-enrol(AdministrationClient(section, token), Placed("endpoint", "E3", Path(file), {}))
-"""
-"""In a process of its own: the library of a token reads its settings once."""
-
-
-async def ended(*command: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        *command, stderr=asyncio.subprocess.PIPE, env=environment()
-    )
-    _, err = await process.communicate()
-    return process.returncode, err.decode()
-
-
 @pytest.mark.timeout(600)
 async def test_messages_are_signed_in_a_token_that_alone_has_the_key(
     net: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,14 +232,13 @@ async def test_messages_are_signed_in_a_token_that_alone_has_the_key(
     running = await net.endpoint(
         "E3", "INDIRECT:B1", last=f"{section}kinds = {both}\n", enrol=False
     )
-    register = (sys.executable, "-c", ENROL, str(net.directory.file), net.token, str(running.file))
     # SoftHSM 2.6 has OAEP with SHA-1 only: said before anybody is asked for a certificate.
-    code, said = await ended(*register)
+    code, said = await register(net, running, "E3")
     assert code == 1
     assert f"the token '{LABEL}' cannot open session keys with" in said
     text = running.file.read_text(encoding="utf-8").replace(both, signing)
     running.file.write_text(text, encoding="utf-8")
-    assert await ended(*register) == (0, "")
+    assert await register(net, running, "E3") == (0, "")
     keys = net.folder / "E3" / "keys"
     (record,) = (keys / "token").glob("*.json")
     assert json.loads(record.read_text(encoding="utf-8"))["kind"] == "SIGNING"

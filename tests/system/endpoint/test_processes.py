@@ -48,6 +48,8 @@ async def net(
             + "".join(f'{name} = "{value}"\n' for name, value in database.items())
             + '[keys]\nplace = "store"\npassphrase = "known to both processes"\n',
         )
+        file = found.components[FIRST].file
+        file.write_text(file.read_text().replace("[users.app]\n", "[users.app]\noperator = true\n"))
         _second(found)
         Folders(found, "E1")
         await found.endpoint("E2", "INDIRECT:B1")
@@ -183,6 +185,41 @@ async def test_what_one_process_accepted_the_other_knows(net: Network) -> None:
             await until_status(api, message_id, "RECEIVED")
 
 
+async def test_what_no_process_has_begun_to_transfer_is_cancelled_through_any(net: Network) -> None:
+    async with net.api(FIRST) as first, net.api(SECOND) as second, net.api("E2") as peer:
+        await net.components["B1"].stop()
+        waits = await first.send("E2", "CANCEL", b"never")
+        await second.cancel(waits, "wrong day")
+        for api in (first, second):
+            assert (await api.status(waits)).status == "FAILED"
+            assert "wrong day" in (await api.explain(waits)).summary
+        await net.components["B1"].start()
+        # The owner begins while the other process is asked to cancel: exactly one of them wins.
+        cancelled, left = [waits], []
+
+        async def both() -> None:
+            message_id = await first.send("E2", "CANCEL", b"perhaps")
+            try:
+                await second.cancel(message_id)
+            except Refusal as refusal:
+                assert refusal.rule in (Rule.UNDER_WAY, Rule.NOT_CANCELLABLE)
+                left.append(message_id)
+            else:
+                cancelled.append(message_id)
+
+        await asyncio.gather(*(both() for _ in range(30)))
+        left.append(await first.send("E2", "CANCEL", b"last"))
+        for message_id in left:
+            await until_status(second, message_id, "DELIVERED", seconds=90)
+        for message_id in cancelled:
+            assert (await second.status(message_id)).status == "FAILED"
+        came = []
+        while (found := await peer.receive("CANCEL")) is not None:
+            came.append(found.message.message_id)
+            await peer.confirm(came[-1])
+        assert sorted(came) == sorted(left)
+
+
 @pytest.mark.timeout(1800)
 async def test_either_process_is_killed(net: Network, soak: Soak) -> None:
     count, kills = soak.scale(1000), soak.scale(40)
@@ -292,6 +329,16 @@ async def test_a_kept_order_holds_across_processes_and_their_deaths(net: Network
             if number in ("17", "32"):
                 await net.components[FIRST if number == "17" else SECOND].start()
         await asyncio.wait_for(receiving, 600)
+        # One process listens for both; the other does not say that anything is wrong with that.
+        await net.components["E2"].stop()
+        waits = await application.repeat(lambda api: api.send("E2", "ORDER", b"waits", key="waits"))
+        for api in (first, second):
+            async with asyncio.timeout(120):
+                while "not fetched" not in (told := await api.explain(waits)).summary:
+                    assert "does not listen" not in told.summary
+                    await asyncio.sleep(0.1)
+            assert told.must_act == "the operator of the recipient endpoint"
+        await net.components["E2"].start()
     assert got == numbers
     await _reconfigured(net, 'ordered = ["ORDER"]\n', "")
 

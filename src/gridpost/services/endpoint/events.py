@@ -19,25 +19,28 @@ QUEUE = 1000
 KEEP_ALIVE_SECONDS = 15.0
 
 Visible = Callable[[Side, str], bool]
+Admitted = Callable[[], bool]
 
 
 class Events:
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
-        self._open: set[asyncio.Queue[str | None]] = set()
+        self._open: dict[asyncio.Queue[str | None], Admitted] = {}
 
-    async def subscribe(self, visible: Visible) -> AsyncIterator[str]:
-        """Each item is one event in the form of the HTML standard, cl. 9.2."""
+    async def subscribe(
+        self, visible: Visible, admitted: Admitted = lambda: True
+    ) -> AsyncIterator[str]:
+        """Each item is one event in the form of the HTML standard, cl. 9.2.
+
+        What is `visible` is asked for each event, who is still `admitted` after every change of rights.
+        """
         queue: asyncio.Queue[str | None] = asyncio.Queue(QUEUE)
 
         def put(name: str, data: dict[str, Any]) -> None:
             try:
                 queue.put_nowait(f"event: {name}\ndata: {json.dumps(data)}\n\n")
             except asyncio.QueueFull:
-                self._open.discard(queue)
-                while not queue.empty():
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self._end(queue)
 
         def told(change: StatusChange) -> None:
             if queue in self._open and visible(Side.SENT, change.message_type):
@@ -52,7 +55,7 @@ class Events:
             self._signals.on_offered(offered),
             self._signals.on_offered_elsewhere(offered),
         )
-        self._open.add(queue)
+        self._open[queue] = admitted
         try:
             yield ": gridpost\n\n"
             while True:
@@ -65,17 +68,27 @@ class Events:
                     return
                 yield item
         finally:
-            self._open.discard(queue)
+            self._open.pop(queue, None)
             for stop in stops:
                 stop()
 
     def close(self) -> None:
         """The endpoint stops: every stream ends."""
         for queue in list(self._open):
-            self._open.discard(queue)
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(None)
+            self._end(queue)
+
+    def check(self) -> None:
+        """Rights have changed: streams of those that are no longer admitted end."""
+        for queue, admitted in list(self._open.items()):
+            if not admitted():
+                self._end(queue)
+
+    def _end(self, queue: asyncio.Queue[str | None]) -> None:
+        """What waits in it is told no more."""
+        self._open.pop(queue, None)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
 
 def _status(change: StatusChange) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gridpost.core.acceptance import accept
-from gridpost.core.certificate import CertificateKind, select
+from gridpost.core.certificate import Certificate, CertificateKind, select
 from gridpost.core.channels import Channel, Receiving
 from gridpost.core.delivery import Side, State, Status
 from gridpost.core.explanation import Ahead, Explanation, Facts, LineFacts, explain
@@ -30,8 +30,11 @@ class Explaining:
         lines: Callable[[], Sequence[LineView]],
         receiving: Callable[[str], Receiving] = lambda _type: Receiving.PULL,
         old: OldNetwork | None = None,
+        certificates: Callable[[], Sequence[Certificate]] | None = None,
     ) -> None:
+        """`certificates` are our own of all kinds; None: those that open connections are not known here."""
         self._old = old
+        self._certificates = certificates
         self._context = context
         self._enquiry = enquiry
         self._lines = lines
@@ -134,6 +137,10 @@ class Explaining:
         held = [s.certificate for s in keyring.signers()]
         if select(held, CertificateKind.SIGNING, now) is None:
             return f"{self._context.code} has no valid signing certificate: renew it"
+        own = None if old is not None or self._certificates is None else self._certificates()
+        if own is not None and select(own, CertificateKind.AUTHENTICATION, now) is None:
+            # 503 cl. 8.3: without one no broker and no peer lets us in, whatever they say of it.
+            return f"{self._context.code} has no valid authentication certificate: renew it"
         return ""
 
     def _line(self, entry: BoxEntry) -> LineFacts | None:
@@ -144,7 +151,8 @@ class Explaining:
         peer = entry.route.broker or (metadata.receiver_code if sent else metadata.sender_code)
         for view in self._lines():
             if view.peer == peer:
-                return LineFacts(view.peer, view.connected, view.listening, view.reason)
+                listening = None if view.elsewhere else view.listening
+                return LineFacts(view.peer, view.connected, listening, view.reason)
         return None
 
     def _node(self) -> LineFacts | None:

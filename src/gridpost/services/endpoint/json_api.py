@@ -195,14 +195,23 @@ class JsonApi:
         return entry_form(entry, links.get(entry.message_id))
 
     async def _stream(self, request: Request, user: User) -> Response:
+        def now() -> User | None:
+            return self.users.still(user, Channel.JSON)
+
+        def visible(side: Side, message_type: str) -> bool:
+            found = now()
+            return found is not None and self._is_told(found, side, message_type)
+
         async def lines() -> AsyncIterator[str]:
-            async for event in self._events.subscribe(
-                lambda side, type_: self._is_told(user, side, type_)
-            ):
+            async for event in self._events.subscribe(visible, lambda: now() is not None):
                 yield event
 
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
+
+    def check(self) -> None:
+        """After a change of the configuration: streams of users that may not come in now end."""
+        self._events.check()
 
     def _may_see(self, user: User, side: Side, message_type: str) -> bool:
         if side is Side.SENT:

@@ -42,6 +42,8 @@ class LineView:
     listening: bool
     under_way: int
     reason: str
+    elsewhere: bool = False
+    """Does another process of this endpoint listen in its place?"""
 
 
 class Lines:
@@ -89,8 +91,9 @@ class Lines:
         ]
 
     def views(self) -> list[LineView]:
+        elsewhere = not self.may_listen()
         return [
-            LineView(line.code, line.connected, line.attached, line.under_way, line.why)
+            LineView(line.code, line.connected, line.attached, line.under_way, line.why, elsewhere)
             for line in self._lines.values()
         ]
 

@@ -5,7 +5,7 @@ Every action is journalled with who did it, in the commit of what it did.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from gridpost.core.acknowledgement import compose
@@ -45,6 +45,8 @@ class Operating:
         self._context = context
         self._submission = submission
         self._stop = stop
+        self.ask_owner: Callable[[str, str, str], Awaitable[None]] = _nobody
+        """How a message is cancelled whose transfer another process of this endpoint has."""
 
     async def open(self) -> None:
         """503 cl. 10: what an operator decided counts after a restart as well."""
@@ -119,32 +121,44 @@ class Operating:
     async def cancel(self, message_id: str, by: str, reason: str = "") -> None:
         """An ACCEPTED message that was not transferred yet never will be; its status is FAILED."""
         reason = _reason(reason)
+        if not await self.cancel_here(message_id, by, reason):
+            await self.ask_owner(message_id, by, reason)
+
+    async def cancel_here(
+        self,
+        message_id: str,
+        by: str,
+        reason: str,
+        also: Callable[[UnitOfWork], None] = lambda work: None,
+    ) -> bool:
+        """False: the transfer is not ours, and nothing was done. `also` belongs to the same commit."""
         if not self._stop.forbid(message_id):
             raise Refusal(
                 Rule.UNDER_WAY, f"message {message_id} is being transferred at this moment"
             )
 
-        def cancel(work: UnitOfWork) -> tuple[BoxEntry, Decision]:
+        def cancel(work: UnitOfWork) -> tuple[BoxEntry, Decision] | None:
             entry = _sent(work, message_id)
             if work.controls.elsewhere(message_id):
                 # Only that one knows whether the transfer has begun.
-                raise Refusal(
-                    Rule.UNDER_WAY,
-                    f"another process of this endpoint transfers message {message_id}",
-                    "cancel it there: through the address of that process, or by trying again",
-                )
+                return None
             detail = f"cancelled by {by}" + (f": {reason}" if reason else "")
             now = self._context.clock.now()
             decision = happen(work, entry, Occurrence(Event.CANCEL, detail), now)
             self._journal(work, by, "message cancelled", message_id, reason=reason)
+            also(work)
             return entry, decision
 
         try:
-            entry, decision = await self._context.store.run(cancel)
+            cancelled = await self._context.store.run(cancel)
         except BaseException:
             self._stop.permit(message_id)
             raise
-        self._context.signals.decided(entry, decision)
+        if cancelled is None:
+            self._stop.permit(message_id)
+            return False
+        self._context.signals.decided(*cancelled)
+        return True
 
     # ------------------------------------------------------------ pauses and maintenance
 
@@ -283,6 +297,12 @@ def _received(work: UnitOfWork, message_id: str) -> BoxEntry:
     if entry is None:
         raise Refusal(Rule.MESSAGE_UNKNOWN, f"no message {message_id} was received here")
     return entry
+
+
+async def _nobody(message_id: str, by: str, reason: str) -> None:
+    raise Refusal(
+        Rule.UNDER_WAY, f"another process of this endpoint transfers message {message_id}"
+    )
 
 
 def _target(hold: Hold) -> str:

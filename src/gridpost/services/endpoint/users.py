@@ -71,6 +71,14 @@ class Users:
         """By the SHA-256 of the certificate that TLS verified, in hexadecimal."""
         return self._by_certificate.get(fingerprint)
 
+    def still(self, user: User, channel: Channel) -> User | None:
+        """Who came in before the last change, as it is now; None: it would not be let in so today."""
+        now = self._by_name.get(user.name)
+        if now is None or channel not in now.channels:
+            return None
+        same = (now.password, now.certificate) == (user.password, user.certificate)
+        return now if same else None
+
     def names(self) -> list[str]:
         return list(self._by_name)
 

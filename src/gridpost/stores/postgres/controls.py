@@ -9,6 +9,7 @@ from gridpost.core.delivery import Side
 from gridpost.core.holds import Hold, HoldKind, Links
 from gridpost.stores.postgres.news import News, Topic
 from gridpost.stores.postgres.session import Connection
+from gridpost.stores.postgres.wishes import CancelWishes
 from gridpost.stores.values import from_microseconds, to_microseconds
 
 CONTROLS = (
@@ -135,6 +136,10 @@ class PostgresControls:
     def elsewhere(self, message_id: str) -> bool:
         found = self._connection.execute(_ELSEWHERE, (message_id, self._me)).fetchone()
         return found is not None
+
+    @property
+    def wishes(self) -> CancelWishes:
+        return CancelWishes(self._connection, self._me, self._news)
 
     def held_back(self, limit: int) -> Sequence[str]:
         return [found for (found,) in self._connection.execute(_HELD_BACK, (limit,)).fetchall()]

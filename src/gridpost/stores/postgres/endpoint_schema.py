@@ -8,6 +8,7 @@ from __future__ import annotations
 from gridpost.stores.postgres.controls import CONTROLS
 from gridpost.stores.postgres.directory_schema import DIRECTORY_CLIENT
 from gridpost.stores.postgres.migrations import Migrations
+from gridpost.stores.postgres.wishes import WISHES
 
 # Spelled out: a released migration must not change with the code.
 AWAITING = "'ACCEPTED', 'DELIVERING', 'RECEIVE_HELD', 'DELIVERED', 'TRACING'"
@@ -234,5 +235,5 @@ ENDPOINT: Migrations = {
     **DIRECTORY_CLIENT,
     "message-box": (_BOX, _REPEATED),
     "keys": (_KEYS,),
-    "controls": (CONTROLS,),
+    "controls": (CONTROLS, WISHES),
 }

@@ -41,7 +41,7 @@ class Topic(StrEnum):
     OWN_ENTRY = "own-entry"
     KEYS = "keys"
     HOLDS = "holds"
-    """Operators have paused or resumed something."""
+    """Operators have paused or resumed something, or wish something of another process."""
     GONE = "gone"
     """A process has ended in order: its work is free."""
     EVERYTHING = "everything"
