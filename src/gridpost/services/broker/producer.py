@@ -126,8 +126,18 @@ class Producer:
             transaction.add(Record(self._row(message, "expired")), 0)
         else:
             put = Put(self._queue.code, message, row)
-            transaction.add(put, message.size, done=partial(self._arrived, put))
+            transaction.add(
+                put,
+                message.size,
+                done=partial(self._promise_kept, put),
+                undone=self._queue.promise_over,
+            )
+            self._queue.promised += 1
         delivery.accept()
+
+    def _promise_kept(self, put: Put) -> None:
+        self._arrived(put)
+        self._queue.promise_over()
 
     def _row(self, message: Queued, outcome: str) -> TransferRow:
         return TransferRow(
