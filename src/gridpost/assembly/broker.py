@@ -217,10 +217,13 @@ async def running_broker(
         await broker.open()
         parts.client.copy.on_change(lambda directory, changed: _changed(broker))
         server = AmqpServer(
-            container=configuration.code, clock=parts.clock, limits=configuration.limits.amqp()
+            container=configuration.code,
+            clock=parts.clock,
+            limits=configuration.limits.amqp(),
+            on_refused=broker.refused,
         )
         stack.push_async_callback(server.drain, configuration.drain.total_seconds())
-        for work in (parts.client.run(), broker.run()):
+        for work in (parts.client.run(), broker.run(), broker.doorstep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         watch = await stack.enter_async_context(_watching(parts, broker))
         operations_port = await stack.enter_async_context(
