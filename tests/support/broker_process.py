@@ -120,10 +120,12 @@ class BrokerNetwork:
             'urls = ["amqps://b1.grid.example:5671"]',
             "[operations]",
             f"port = {self.operations_port}",
-            "[synchronisation]",
-            'cycle = "300ms"',
         ]
-        defaults: dict[str, Any] = {"queues": {"upkeep": "300ms"}, "store": {"min_free": 0}}
+        defaults: dict[str, Any] = {
+            "synchronisation": {"cycle": "300ms"},
+            "queues": {"upkeep": "300ms"},
+            "store": {"min_free": 0},
+        }
         for name, section in (defaults | self.configuration).items():
             lines.append(f"[{name}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in section.items()]

@@ -307,6 +307,7 @@ class BrokerConfiguration(WatchedConfiguration):
             cycle=self.synchronisation.cycle,
             poll=min(timedelta(seconds=30), self.synchronisation.cycle),
             anticipation=self.certificates.renew_before,
+            proxy=self.synchronisation.proxy,
         )
 
     def entry(self) -> Component:

@@ -173,10 +173,10 @@ class Broker:
         except Refusal as refusal:
             log.warning("queue not let go of", queue=code, why=refusal.message)
 
-    def configure(self, settings: BrokerSettings, actor: str) -> None:
-        """503 cl. 10: new settings count at once, and are written down."""
-        before = self.context.settings
+    def configure(self, settings: BrokerSettings, actor: str, before: str, after: str) -> None:
+        """503 cl. 10: new settings count at once, and what changed is written down."""
         self.context.configure(settings)
+        self.doorstep.most = settings.refused_connections
         self.queues.configure()
         self.context.write_down(
             AdministrationRow(
@@ -184,8 +184,8 @@ class Broker:
                 actor=actor,
                 action="settings changed",
                 target=settings.code,
-                before=repr(before),
-                after=repr(settings),
+                before=before,
+                after=after,
             )
         )
         self.check_sessions()
