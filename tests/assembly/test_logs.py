@@ -194,3 +194,15 @@ asyncio.run(main())
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert ended.stderr.count("last words") == 1
+
+
+def test_a_line_of_the_logging_module_tells_its_facts(stream: io.StringIO) -> None:
+    facts = {"refusal": "r-1", "rule": "LIMIT_EXCEEDED", "peer": "192.0.2.1:5671"}
+    logging.getLogger("gridpost.amqp").info("refused", extra=facts)
+    (line,) = written(stream)
+    assert line | facts == line
+    assert (line["event"], line["level"], line["component"]) == (
+        "refused",
+        "info",
+        "component-under-test",
+    )

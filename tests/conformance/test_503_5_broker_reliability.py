@@ -197,6 +197,13 @@ async def test_transfers_and_refusals_are_in_the_journal(tmp_path: Path) -> None
             message(message_id=refused, receiver="E9"),
         )
         assert [o.kind for o in outcomes] == [OutcomeKind.ACCEPTED, OutcomeKind.REJECTED]
+        # A download that is cut: the consumer vanishes before it has said anything.
+        silent = Inbox(accept=False)
+        cut = await broker.connect("E2")
+        await cut.attach_consumer("E2", silent, credit=1)
+        await eventually(lambda: silent.messages)
+        cut.abort()
+        await cut.lost
         await broker.receive("E2", 1)
         await depth_is(broker, "E2", 0)
         # 503-10-c: it is on the disk whatever happens to the process.
@@ -205,6 +212,7 @@ async def test_transfers_and_refusals_are_in_the_journal(tmp_path: Path) -> None
     transfers = [row for row in rows if isinstance(row, TransferRow)]
     assert [(t.side, t.outcome, t.peer) for t in transfers if t.message_id == name] == [
         ("received", "accepted", "E1"),
+        ("sent", "not settled", "E2"),
         ("sent", "accepted", "E2"),
     ]
     assert {(t.sender_code, t.receiver_code, t.message_type) for t in transfers} == {

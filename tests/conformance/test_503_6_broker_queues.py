@@ -13,6 +13,7 @@ from gridpost.core.links import LinkRefused, OutcomeKind
 from gridpost.core.message import InternalType
 from gridpost.transports.amqp10 import AmqpLimits
 from gridpost.wire.amqp.sections import decode_header, split_head
+from support import amqp_frames as amqp
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
 from support.waiting import eventually
 
@@ -205,6 +206,39 @@ async def test_the_maximum_size_is_configured_announced_and_enforced(tmp_path: P
         # Our client reads the announcement and does not even try.
         assert outcome.kind is OutcomeKind.REJECTED
         assert outcome.condition == "amqp:link:message-size-exceeded"
+        # One that tries all the same loses its link.
+        peer = await broker.raw("E1")
+        await peer.say(amqp.attach("one", 0, amqp.SENDER, "E2"))
+        assert (await peer.expect(amqp.ATTACH))[10] == 20_000
+        await peer.expect(amqp.FLOW)
+        await peer.say(amqp.transfer(0, 0, message(body=bytes(20_001))))
+        gone = await peer.expect(amqp.DETACH)
+        assert amqp.condition(gone[2]) == "amqp:link:message-size-exceeded"
+        await peer.close()
+        assert await broker.depth("E2") == 1
+
+
+@pytest.mark.req("503-6.1.5-a", component="broker")
+async def test_of_a_message_that_is_cut_midway_nothing_is_stored(broker: BrokerNetwork) -> None:
+    before = await broker.depth("E2")
+    whole = message(body=b"in two frames")
+    for end in ("connection", "link", "aborted"):
+        peer = await broker.raw("E1")
+        await peer.say(amqp.attach("one", 0, amqp.SENDER, "E2"))
+        await peer.expect(amqp.ATTACH, amqp.FLOW)
+        await peer.say(amqp.transfer(0, 0, whole[:-5], more=True))
+        if end == "link":
+            await peer.say(amqp.detach(0))
+            await peer.expect(amqp.DETACH)
+        elif end == "aborted":
+            await peer.say(amqp.transfer(0, 0, b"", aborted=True))
+        await peer.close()
+    # The same id, whole, is no duplicate: nothing of it was taken before.
+    (outcome,) = await broker.send("E1", "E2", whole)
+    assert outcome.taken
+    assert await broker.depth("E2") == max(0, before) + 1
+    got = await broker.receive("E2", 1)
+    assert got[-1].endswith(b"in two frames")
 
 
 @pytest.mark.req("503-6.3-h", "503-5.8.3-b", component="broker")

@@ -22,7 +22,13 @@ from gridpost.core.links import LinkRefused, Outcome, SentDelivery
 from gridpost.core.message_path import DIRECT, MessagePath
 from gridpost.wire.directory import InstallationBundle, decode_query, encode_bundle
 from gridpost.wire.x509 import to_pem
-from support.broker_process import BrokerNetwork, Inbox, amqp_credentials, message
+from support.broker_process import (
+    BrokerNetwork,
+    Inbox,
+    amqp_credentials,
+    chosen_store,
+    message,
+)
 from support.builders import CONTACT
 from support.fake_directory import FakeDirectory
 from support.https import Proxy, listening
@@ -43,7 +49,7 @@ async def network_of(
 ) -> AsyncIterator[BrokerNetwork]:
     """A broker in `folder` whose configuration the environment completes."""
     async with directory.running():
-        network = BrokerNetwork(folder, directory)
+        network = BrokerNetwork(folder, directory, chosen_store())
         network.environment = {
             f"GRIDPOST_BROKER_{key.upper()}": value if isinstance(value, str) else json.dumps(value)
             for key, value in environment.items()

@@ -14,6 +14,7 @@ from gridpost.stores.sqlite.queues import SqliteQueueStore
 from gridpost.transports.amqp10.tls import client_context
 from gridpost.wire.amqp.codec import decode
 from gridpost.wire.amqp.types import Described
+from gridpost.wire.mades.passing import read_passing
 from support.broker_process import BrokerNetwork, amqp_credentials, broker_network, message
 from support.edges import journal_of
 from support.queues import SetClock
@@ -26,7 +27,7 @@ SASL_INIT = b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x02\xa3\x08EX
 OPEN = b"\x00\x00\x00\x13\x02\x00\x00\x00\x00\x53\x10\xc0\x06\x01\xa1\x03abc"
 
 
-@pytest.mark.req("503-4.5.1-d", "503-9.1-a", "503-9.2-a", component="broker")
+@pytest.mark.req("503-4.5.1-d", "503-9.1-a", "503-9.2-a", "503-T18-e", component="broker")
 async def test_the_entry_of_a_broker_has_one_kind_of_certificate_and_its_version(
     broker: BrokerNetwork,
 ) -> None:
@@ -35,6 +36,15 @@ async def test_the_entry_of_a_broker_has_one_kind_of_certificate_and_its_version
     assert {c.kind for c in entry.certificates} == {CertificateKind.AUTHENTICATION}
     assert entry.implementation.mades_version == "2"
     assert entry.urls == ("amqps://b1.grid.example:5671",)
+    # What is published is what a client meets: AMQP inside TLS, with that certificate.
+    connection = await broker.connect("E1")
+    assert connection.peer.chain[0] in {c.der for c in entry.certificates}
+    # And messages of the version that is published pass, as they are.
+    producer = await connection.attach_producer("E2")
+    assert (await producer.send(message(body=b"of version 2"))).taken
+    (got,) = await broker.receive("E2", 1)
+    assert read_passing(got).mversion == int(entry.implementation.mades_version)
+    await broker.close_connections()
 
 
 async def frame(reader: asyncio.StreamReader) -> tuple[int, object]:

@@ -274,6 +274,7 @@ async def test_the_old_certificate_of_a_code_that_was_registered_again_is_refuse
 @pytest.mark.req("503-5.4-a")
 @pytest.mark.req("503-5.4-f")
 @pytest.mark.req("503-5.4-d", component="broker")
+@pytest.mark.req("503-T22-b")
 async def test_only_allowed_endpoints_connect(broker: BrokerNetwork) -> None:
     await restrict(broker, components=["E2"])
     with pytest.raises(LinkRefused, match=UNAUTHORIZED):
@@ -398,6 +399,7 @@ async def test_sender_and_receiver_of_a_message_are_those_of_the_link(
 @pytest.mark.req("503-5.4-g")
 @pytest.mark.req("503-5.12-h")
 @pytest.mark.req("503-5.4-d", "503-5.4-e", component="broker")
+@pytest.mark.req("503-T22-a")
 @pytest.mark.parametrize(
     "kind",
     [

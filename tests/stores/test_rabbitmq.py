@@ -151,3 +151,28 @@ async def test_while_rabbitmq_is_short_of_memory_new_messages_are_refused(tmp_pa
             await store.create("E3")
             assert await store.read("E3", 0, ALL, ALL) == []
             assert await store.probe() >= timedelta(0)
+
+
+async def test_a_confirmed_message_is_not_called_refused_when_the_journal_is_out_of_room(
+    rabbitmq: Rabbit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in its queue: its producer hears nothing until the row is written, and `accepted` then."""
+    real, refused = SqliteQueueStore.submit, []
+
+    def submit(local: SqliteQueueStore, operations: Any, done: Any) -> None:
+        if len(refused) < 2:
+            refused.append(operations)
+            full = Refusal(Rule.STORE_FULL, "the disk is full")
+            asyncio.get_running_loop().call_soon(done, full)
+        else:
+            real(local, operations, done)
+
+    async with edge(tmp_path / "a", rabbitmq, rabbitmq.virtual_host()) as store:
+        await store.create("E2")
+        monkeypatch.setattr(SqliteQueueStore, "submit", submit)
+        async with asyncio.timeout(60):
+            await commit(store, put(message=queued(b"once")))
+        assert len(refused) == 2
+        assert [m.content for m in await store.read("E2", 0, ALL, ALL)] == [b"once"]
+        rows = await store.journal(lambda journal: journal.read(0, ALL))
+        assert [r.row.outcome for r in rows] == ["accepted"]  # type: ignore[attr-defined]

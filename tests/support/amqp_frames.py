@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from gridpost.wire.amqp.codec import decode, encode_composite, skip
+from gridpost.wire.amqp.codec import decode, encode, encode_composite, skip
 from gridpost.wire.amqp.types import Described, Symbol, UByte, UInt, ULong, UShort, Value
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -15,6 +15,9 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER = 0x10, 0x11, 0x12, 0x13, 0x14
 DISPOSITION, DETACH, END, CLOSE = 0x15, 0x16, 0x17, 0x18
 SENDER, RECEIVER = False, True
+# AMQP 3.4 and 4.5
+ACCEPTED, REJECTED, RELEASED = 0x24, 0x25, 0x26
+DECLARED, TRANSACTIONAL = 0x33, 0x34
 
 
 def frame(performative: bytes, payload: bytes = b"", *, channel: int = 0, kind: int = 0) -> bytes:
@@ -88,10 +91,29 @@ def transfer(
     return frame(encode_composite(TRANSFER, fields), payload)
 
 
-def disposition(role: bool, first: int, last: int, *, settled: bool, state: int | None) -> bytes:
+def disposition(
+    role: bool,
+    first: int,
+    last: int,
+    *,
+    settled: bool,
+    state: int | None,
+    transaction: bytes | None = None,
+) -> bytes:
     said = Described(ULong(state), []) if state is not None else None
+    if transaction is not None:
+        said = Described(ULong(TRANSACTIONAL), [transaction, said])
     fields: list[Value] = [role, UInt(first), UInt(last), settled, said]
     return frame(encode_composite(DISPOSITION, fields))
+
+
+def declare() -> bytes:
+    """AMQP 4.5.2: the message that begins a transaction."""
+    return encode(Described(ULong(0x77), Described(ULong(0x31), [])))
+
+
+def discharge(transaction: bytes, *, fail: bool = False) -> bytes:
+    return encode(Described(ULong(0x77), Described(ULong(0x32), [transaction, fail])))
 
 
 def detach(handle: int, *, closed: bool = True) -> bytes:

@@ -28,9 +28,12 @@ from gridpost.core.message import InternalType, Metadata, SealedMessage
 from gridpost.stores.keys.rsa_operations import to_pkcs8
 from gridpost.transports.amqp10 import AmqpClient, TlsCredentials
 from gridpost.transports.amqp10.client import ClientConnection
+from gridpost.transports.amqp10.tls import client_context
 from gridpost.wire.directory import encode_bundle
 from gridpost.wire.mades.amqp_message import encode
 from gridpost.wire.x509 import to_pem
+from support import amqp_frames
+from support.amqp_frames import RawPeer
 from support.builders import CONTACT
 from support.fake_directory import PASSWORD, FakeDirectory
 from support.pki import TestComponent
@@ -117,10 +120,12 @@ class BrokerNetwork:
             'urls = ["amqps://b1.grid.example:5671"]',
             "[operations]",
             f"port = {self.operations_port}",
-            "[synchronisation]",
-            'cycle = "300ms"',
         ]
-        defaults: dict[str, Any] = {"queues": {"upkeep": "300ms"}, "store": {"min_free": 0}}
+        defaults: dict[str, Any] = {
+            "synchronisation": {"cycle": "300ms"},
+            "queues": {"upkeep": "300ms"},
+            "store": {"min_free": 0},
+        }
         for name, section in (defaults | self.configuration).items():
             lines.append(f"[{name}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in section.items()]
@@ -249,6 +254,14 @@ class BrokerNetwork:
         connection = await self.client(code, own, **options).connect()
         self.opened.append(connection)
         return connection
+
+    async def raw(self, code: str) -> RawPeer:
+        """A peer that is connected and has a session, for what no client of ours would do."""
+        context = client_context(amqp_credentials(self.members[code], self.directory.pki.root))
+        peer = RawPeer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context))
+        await peer.greet()
+        await peer.say(amqp_frames.open_(), amqp_frames.begin())
+        return peer
 
     async def send(self, sender: str, receiver: str, *messages: bytes) -> list[Outcome]:
         connection = await self.connect(sender)

@@ -15,6 +15,7 @@ LEVELS = ("MUST", "SHOULD", "MAY")
 COLUMNS = ["id", "clause", "level", "component", "requirement", "verify"]
 EXCEPTION_COLUMNS = ["id", "component", "reason"]
 EXCEPTIONS_FILE = "exceptions.csv"
+ELSEWHERE_FILE = "proven_elsewhere.csv"
 
 # How the ledger names a register; a register that is not listed goes by its file name.
 TITLES = {
@@ -63,6 +64,8 @@ class Registers:
 
     rows: Mapping[str, Row]
     exceptions: Mapping[Pair, str] = field(default_factory=dict)
+    elsewhere: Mapping[Pair, str] = field(default_factory=dict)
+    """Pairs whose proof does not speak with the component by its own protocol, and why."""
 
     def claim(self, ids: Sequence[str], component: str | None) -> Iterable[Pair]:
         """The pairs that one marker claims to prove."""
@@ -93,7 +96,7 @@ class Registers:
 def read_registers(folder: Path) -> Registers:
     rows: dict[str, Row] = {}
     for file in sorted(folder.glob("*.csv")):
-        if file.name == EXCEPTIONS_FILE:
+        if file.name in (EXCEPTIONS_FILE, ELSEWHERE_FILE):
             continue
         for line, cells in _read(file, COLUMNS):
             row = Row(
@@ -111,10 +114,14 @@ def read_registers(folder: Path) -> Registers:
             rows[row.id] = row
     if not rows:
         raise RegisterError(f"no register of requirements in {folder}")
-    return Registers(rows, _read_exceptions(folder / EXCEPTIONS_FILE, rows))
+    return Registers(
+        rows,
+        _read_reasons(folder / EXCEPTIONS_FILE, rows),
+        _read_reasons(folder / ELSEWHERE_FILE, rows),
+    )
 
 
-def _read_exceptions(file: Path, rows: Mapping[str, Row]) -> dict[Pair, str]:
+def _read_reasons(file: Path, rows: Mapping[str, Row]) -> dict[Pair, str]:
     exceptions: dict[Pair, str] = {}
     if not file.exists():
         return exceptions
@@ -123,7 +130,7 @@ def _read_exceptions(file: Path, rows: Mapping[str, Row]) -> dict[Pair, str]:
         if row is None:
             raise RegisterError(f"{file.name}:{line}: {cells['id']!r} is not a requirement")
         if not cells["reason"]:
-            raise RegisterError(f"{file.name}:{line}: {row.id} is excepted without a reason")
+            raise RegisterError(f"{file.name}:{line}: {row.id} stands there without a reason")
         exceptions[row.pair(cells["component"] or None)] = cells["reason"]
     return exceptions
 

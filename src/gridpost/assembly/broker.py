@@ -29,6 +29,7 @@ from gridpost.assembly.descriptors import allow_connections
 from gridpost.assembly.exporter_process import exporting
 from gridpost.assembly.file_watch import watch_file
 from gridpost.assembly.garbage import spare_collections
+from gridpost.assembly.reloading import say_restart_needed, told
 from gridpost.assembly.settings_file import SettingsFile
 from gridpost.assembly.watching import Watched, Watching, watching
 from gridpost.console.broker import PLACES, BrokerConsole
@@ -60,6 +61,13 @@ from gridpost.wire.x509 import to_pem
 log = structlog.get_logger(__name__)
 
 CONFIGURATION_FILE = "configuration file"
+NEED_A_RESTART = (
+    "code", "home", "roots", "server.host", "server.port", "operations", "store.kind",
+    "store.file_threshold", "store.hard_limit", "rabbitmq", "postgres", "journal.landing",
+    "journal.export_every", "journal.export_rows", "keys", "console.host", "console.port",
+    "drain", "alerts", "clock", "syslog",
+)  # fmt: skip
+"""Keys that are read when the broker starts and not after that."""
 
 
 class PemCredentials:
@@ -125,11 +133,15 @@ class RunningBroker:
         if configuration == self.parts.configuration:
             return
         await self.parts.client.configuration.change(configuration.entry(), by=by)
-        self.parts.configuration = configuration
+        before, self.parts.configuration = self.parts.configuration, configuration
+        self.parts.client.configure(configuration.client_settings())
+        if configuration.limits.max_connections > before.limits.max_connections:
+            allow_connections(configuration.limits.max_connections)
         self.server.limits = configuration.limits.amqp()
         store = configuration.store
         self.parts.store.set_marks(min_free=store.min_free, max_used=store.max_used)
-        self.broker.configure(configuration.settings(), by)
+        self.broker.configure(configuration.settings(), by, *told(before, configuration))
+        say_restart_needed(before, configuration, NEED_A_RESTART)
         if self.frame is not None:
             self.frame.reconfigure(settings_of(configuration.console))
 
@@ -159,7 +171,7 @@ async def broker_parts(
             keys=keys,
             clock=clock,
             callers=lambda credentials: HttpsClient(
-                ClientTls(credentials), proxy=configuration.synchronisation.proxy
+                ClientTls(credentials), proxy=lambda: client.context.settings.proxy
             ),
             roots=configuration.trusted_roots,
             settings=configuration.client_settings(),
@@ -217,10 +229,13 @@ async def running_broker(
         await broker.open()
         parts.client.copy.on_change(lambda directory, changed: _changed(broker))
         server = AmqpServer(
-            container=configuration.code, clock=parts.clock, limits=configuration.limits.amqp()
+            container=configuration.code,
+            clock=parts.clock,
+            limits=configuration.limits.amqp(),
+            on_refused=broker.refused,
         )
         stack.push_async_callback(server.drain, configuration.drain.total_seconds())
-        for work in (parts.client.run(), broker.run()):
+        for work in (parts.client.run(), broker.run(), broker.doorstep.run()):
             stack.push_async_callback(_ended, asyncio.create_task(work))
         watch = await stack.enter_async_context(_watching(parts, broker))
         operations_port = await stack.enter_async_context(

@@ -188,6 +188,11 @@ class JournalSection(ExportSection):
     retention: Period = timedelta(days=365)
 
 
+class BrokerJournalSection(JournalSection):
+    refused_connections: Count = 100
+    """How many connections that were not let in are written down a minute; more are counted."""
+
+
 class LogSection(_Section):
     messages: bool = False
     """A log line for each message that comes in or goes out, with its correlation id."""
@@ -220,7 +225,7 @@ class BrokerConfiguration(WatchedConfiguration):
     synchronisation: SynchronisationSection = SynchronisationSection()
     certificates: CertificatesSection = CertificatesSection()
     operations: OperationsSection = OperationsSection()
-    journal: JournalSection = JournalSection()
+    journal: BrokerJournalSection = BrokerJournalSection()
     log: LogSection = LogSection()
     keys: KeysSection = KeysSection()
     console: ConsoleSection | None = None
@@ -252,6 +257,7 @@ class BrokerConfiguration(WatchedConfiguration):
             queue_idle=queues.remove_after,
             upkeep=queues.upkeep,
             journal_retention=self.journal.retention,
+            refused_connections=self.journal.refused_connections,
             window_messages=queues.window_messages,
             window_octets=queues.window_octets,
             memory_octets=queues.memory_octets,
@@ -301,6 +307,7 @@ class BrokerConfiguration(WatchedConfiguration):
             cycle=self.synchronisation.cycle,
             poll=min(timedelta(seconds=30), self.synchronisation.cycle),
             anticipation=self.certificates.renew_before,
+            proxy=self.synchronisation.proxy,
         )
 
     def entry(self) -> Component:

@@ -112,7 +112,7 @@ async def endpoint_parts(
             keys=keys,
             clock=clock,
             callers=lambda credentials: HttpsClient(
-                ClientTls(credentials), proxy=configuration.synchronisation.proxy
+                ClientTls(credentials), proxy=lambda: client.context.settings.proxy
             ),
             roots=configuration.trusted_roots,
             settings=configuration.client_settings(),

@@ -344,6 +344,7 @@ class EndpointConfiguration(WatchedConfiguration):
             cycle=self.synchronisation.cycle,
             poll=min(timedelta(seconds=30), self.synchronisation.cycle),
             anticipation=self.certificates.renew_before,
+            proxy=self.synchronisation.proxy,
         )
 
     def proxy(self) -> SocksProxy | None:

@@ -13,6 +13,7 @@ from gridpost.assembly.checks import check_rules
 from gridpost.assembly.endpoint_channels_configuration import ApiSection
 from gridpost.assembly.endpoint_configuration import EndpointConfiguration
 from gridpost.assembly.old_network import old_network
+from gridpost.assembly.reloading import say_restart_needed
 from gridpost.assembly.spool import spooling
 from gridpost.core.identifiers import ComponentCode
 from gridpost.core.journal import AdministrationRow
@@ -56,6 +57,13 @@ from gridpost.services.endpoint.transfer import Transfer
 from gridpost.services.endpoint.upkeep import Upkeep
 from gridpost.services.endpoint.users import Users
 from gridpost.services.operations.message_log import LoggingStore
+
+NEED_A_RESTART = (
+    "code", "home", "roots", "direct.host", "direct.port", "connections", "api", "amqp", "folders",
+    "operations", "journal.landing", "journal.export_every", "journal.export_rows", "keys", "store",
+    "postgres", "console.host", "console.port", "drain", "alerts", "clock", "syslog",
+)  # fmt: skip
+"""Keys that are read when the endpoint starts and not after that."""
 
 
 class EndpointCore:
@@ -199,6 +207,8 @@ class EndpointCore:
         if self._client.copy.home is not None:
             await self._client.configuration.change(configuration.entry(), by=by)
         before, self._configuration = self._configuration, configuration
+        self._client.configure(configuration.client_settings())
+        say_restart_needed(before, configuration, NEED_A_RESTART)
         self.context.settings = configuration.settings()
         if self.old is not None and configuration.old_network is not None:
             organization = configuration.contact.organization

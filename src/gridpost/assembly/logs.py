@@ -69,7 +69,8 @@ def log_to(stream: TextIO, component: str, level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[complete],
+            # The logging module has what a line says beside its text in `extra`.
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), complete],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _render],
         )
     )

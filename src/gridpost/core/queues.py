@@ -7,7 +7,7 @@ have happened or not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, TypeVar
@@ -172,9 +172,23 @@ class Dropped:
     """Messages that expired in a queue and left it."""
 
     queue: str
-    numbers: frozenset[int]
+    sizes: Mapping[int, int]
+    """By number; in octets."""
     held: int = 0
     """How many more were on hold, which a broker does not count among the messages of a queue."""
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Messages that came off hold."""
+
+    messages: int = 0
+    octets: int = 0
+    """0 where the store does not measure queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +263,8 @@ class QueueStore(Protocol):
         """The content of one message; None when it is no longer there."""
         ...
 
-    async def release(self, queue: str) -> int:
-        """Take all messages of a queue off hold; how many."""
+    async def release(self, queue: str) -> Released:
+        """Take all messages of a queue off hold."""
         ...
 
     async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:

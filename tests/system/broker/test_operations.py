@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import resource
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gridpost.core.journal import AdministrationRow
 from gridpost.core.links import LinkRefused
 from gridpost.stores.sqlite.database import connect_reader
+from support import amqp_frames as amqp
 from support.broker_process import BrokerNetwork, Inbox, broker_network, message
+from support.edges import journal_of
 from support.fake_directory import FakeDirectory
 from support.waiting import eventually
 
@@ -127,8 +132,13 @@ async def test_new_limits_count_for_connections_that_come_after_them(
     broker.lines.clear()
     broker.configure(limits={"max_message_size": 20_000})
     await eventually(lambda: broker.logged("configuration reloaded"))
-    (outcome,) = await broker.send("E1", "E2", message(body=bytes(30_000)))
-    assert outcome.condition == "amqp:link:message-size-exceeded"
+    peer = await broker.raw("E1")
+    await peer.say(amqp.attach("one", 0, amqp.SENDER, "E2"))
+    await peer.expect(amqp.ATTACH, amqp.FLOW)
+    await peer.say(amqp.transfer(0, 0, message(body=bytes(30_000))))
+    gone = await peer.expect(amqp.DETACH)
+    assert amqp.condition(gone[2]) == "amqp:link:message-size-exceeded"
+    await peer.close()
     broker.lines.clear()
     broker.configure(limits={})
     await eventually(lambda: broker.logged("configuration reloaded"))
@@ -136,9 +146,79 @@ async def test_new_limits_count_for_connections_that_come_after_them(
     assert len(await broker.receive("E2", 2)) == 2
 
 
+async def reloaded(broker: BrokerNetwork, **sections: Any) -> None:
+    broker.lines.clear()
+    broker.configure(**sections)
+    await eventually(lambda: broker.logged("configuration reloaded"), 30)
+
+
+@pytest.mark.req("503-10-a", component="broker")
+async def test_the_journal_names_what_was_changed_and_from_what_to_what(
+    broker: BrokerNetwork,
+) -> None:
+    await reloaded(broker, limits={"max_links": 7})
+
+    def told() -> list[AdministrationRow]:
+        rows = (row for row in journal_of(broker) if isinstance(row, AdministrationRow))
+        return [row for row in rows if "limits.max_links" in row.after]
+
+    await eventually(told)
+    (row,) = told()
+    assert (row.actor, row.action, row.target) == ("configuration file", "settings changed", "B1")
+    assert json.loads(row.before) == {"limits.max_links": 64}
+    assert json.loads(row.after) == {"limits.max_links": 7}
+    await reloaded(broker, limits={})
+
+
+async def synchronisations(broker: BrokerNetwork, seconds: float) -> int:
+    """How often the broker asks its directory in this time."""
+    before = sum(seen.path == "/api/v1/components" for seen in broker.directory.seen)
+    await asyncio.sleep(seconds)
+    return sum(seen.path == "/api/v1/components" for seen in broker.directory.seen) - before
+
+
+@pytest.mark.req("503-7.7.3-a", component="broker")
+async def test_a_new_cycle_of_synchronisation_counts_without_a_restart(
+    broker: BrokerNetwork,
+) -> None:
+    await reloaded(broker, synchronisation={"cycle": "1h"})
+    # With the change the broker asks at once; after that not for an hour.
+    await asyncio.sleep(1)
+    assert await synchronisations(broker, 2) == 0
+    await reloaded(broker, synchronisation={"cycle": "100ms"})
+    async with asyncio.timeout(60):
+        while await synchronisations(broker, 1) < 3:
+            pass
+    # 503 cl. 5.4: what the directory says counts for the next attach.
+    broker.endpoint("E7")
+    await broker.synchronised()
+    connection = await broker.connect("E1")
+    assert (await connection.attach_producer("E7")).attached
+    await broker.close_connections()
+    await reloaded(broker, synchronisation={"cycle": "300ms"})
+
+
+async def test_more_connections_than_before_get_the_descriptors_that_they_need(
+    broker: BrokerNetwork,
+) -> None:
+    assert broker.process is not None
+    pid = broker.process.pid
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    few = 700
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, hard))
+    await reloaded(broker, limits={"max_connections": 10_001})
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] > few
+    await reloaded(broker, limits={})
+
+
+async def test_a_change_that_needs_a_restart_is_warned_of(broker: BrokerNetwork) -> None:
+    await reloaded(broker, store={"min_free": 0, "hard_limit": 2**40})
+    (line,) = [one for one in broker.lines if one["event"].startswith("restart needed")]
+    assert (line["level"], line["keys"]) == ("warning", ["store.hard_limit"])
+    await reloaded(broker, store={"min_free": 0})
+
+
 @pytest.mark.req("503-5.4-c", component="broker")
-@pytest.mark.req("503-T22-a")
-@pytest.mark.req("503-T22-b")
 async def test_a_new_restriction_is_pushed_to_the_home_directory(broker: BrokerNetwork) -> None:
     broker.configure(restriction={"components": ["E1", "E2"], "message_types": ["BP*"]})
 
@@ -147,6 +227,14 @@ async def test_a_new_restriction_is_pushed_to_the_home_directory(broker: BrokerN
 
     await eventually(lambda: published() and published().components == {"E1", "E2"}, 60)
     assert published().message_types == ("BP*",)
+    # The copy of the broker itself comes back from the directory, and is what it goes by.
+    await broker.synchronised()
+    (passed, stopped) = await broker.send(
+        "E1", "E2", message(message_type="BP1"), message(message_type="A01")
+    )
+    assert passed.taken
+    assert stopped.condition == "amqp:not-allowed"
+    assert len(await broker.receive("E2", 1)) == 1
     broker.configure(restriction={})
     await eventually(lambda: not published().components, 60)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, ClientConnection
+from gridpost.assembly.clock import SystemClock
+from gridpost.transports.amqp10 import AmqpClient, AmqpLimits, AmqpServer, ClientConnection
 from gridpost.transports.amqp10.tls import client_context
 from support import amqp_frames as amqp
 from support.amqp_frames import RECEIVER, RawPeer
@@ -159,3 +161,18 @@ async def test_thousands_of_idle_connections_cost_little(
     async with asyncio.timeout(60):
         while server.state().connections:
             await asyncio.sleep(0.05)
+
+
+async def test_a_new_limit_of_all_connections_together_counts_at_once() -> None:
+    limits = AmqpLimits()
+    server = AmqpServer(container="B1", clock=SystemClock(), limits=limits)
+    ledger = server.ledger_for_connection()
+    assert ledger.fits(100 * 1024 * 1024)
+    small = 1024 * 1024
+    server.limits = replace(
+        limits,
+        max_message_size=small,
+        max_incoming_octets=small,
+        max_incoming_octets_total=small,
+    )
+    assert not ledger.fits(2 * small)

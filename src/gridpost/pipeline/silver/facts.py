@@ -7,7 +7,7 @@ late it lands. Facts whose message is not known yet have no day, until it is.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 ROW = ("component", "instance", "sequence")
@@ -116,6 +116,24 @@ def documents(bronze: DataFrame) -> DataFrame:
 
 def transfers(bronze: DataFrame) -> DataFrame:
     return _of(bronze, "transfer").select(*LINEAGE, "time", "transfer.*", _own_day())
+
+
+def transfers_once(transfers: DataFrame) -> DataFrame:
+    """For readers of `silver.transfers`: each event of a message once, as the first row told it.
+
+    The edges of a broker before RabbitMQ write a row before they settle, so one that dies in between
+    leaves a row that another edge, or the same one later, writes again. Which of several rows is the
+    repetition and which a second transfer nobody can tell from them, so all of them stay in the table;
+    `rows` says how many there are. Attempts have their number in `detail`: each is an event.
+    """
+    event = ("component", "message_id", "side", "outcome", "detail")
+    # Null-safe: rows without a detail are one event.
+    same = Window.partitionBy(*(F.coalesce(F.col(name), F.lit("")) for name in event))
+    order = same.orderBy("time", "instance", "sequence")
+    numbered = transfers.withColumn("number", F.row_number().over(order)).withColumn(
+        "rows", F.count(F.lit(1)).over(same)
+    )
+    return numbered.where(F.col("number") == 1).select(*transfers.columns, "rows")
 
 
 def refusals(bronze: DataFrame) -> DataFrame:

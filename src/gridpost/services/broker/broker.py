@@ -11,7 +11,7 @@ from typing import Any, cast
 import structlog
 
 from gridpost.core.certificate import CertificateKind
-from gridpost.core.journal import AdministrationRow
+from gridpost.core.journal import AdministrationRow, RefusalRow
 from gridpost.core.links import Admission, Connection, Peer
 from gridpost.core.queues import SharedQueueStore
 from gridpost.core.refusal import Refusal, Rule
@@ -19,6 +19,7 @@ from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.queues import Queues
 from gridpost.services.broker.session import Session
 from gridpost.services.broker.settings import BrokerSettings
+from gridpost.services.operations.doorstep import Doorstep
 from gridpost.wire.x509 import Purpose, read_certificate, verify_chain
 
 log = structlog.get_logger(__name__)
@@ -62,6 +63,9 @@ class Broker:
         self._sessions: set[Session] = set()
         self._pruned_at: datetime | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self.doorstep = Doorstep(
+            self._keep, context.clock, context.metrics.refused, context.settings.refused_connections
+        )
 
     # ------------------------------------------------------------ connecting
 
@@ -92,6 +96,17 @@ class Broker:
         self._sessions.add(session)
         log.info("connected", client=component.code, peer=peer.address)
         return Admission(component.code, session, until=verified.leaf.not_after)
+
+    def refused(self, refusal: Refusal, identity: str, address: str) -> None:
+        """By the transport: a limit, a wrong frame, TLS. Whoever is not known is on the doorstep."""
+        if identity:
+            self.context.refused(refusal, identity)
+        else:
+            self.doorstep.refused(refusal, address)
+
+    async def _keep(self, rows: Sequence[RefusalRow]) -> None:
+        for row in rows:
+            self.context.write_down(row)
 
     def check_sessions(self) -> int:
         """After a synchronisation or a new restriction; how many connections were closed."""
@@ -158,10 +173,10 @@ class Broker:
         except Refusal as refusal:
             log.warning("queue not let go of", queue=code, why=refusal.message)
 
-    def configure(self, settings: BrokerSettings, actor: str) -> None:
-        """503 cl. 10: new settings count at once, and are written down."""
-        before = self.context.settings
+    def configure(self, settings: BrokerSettings, actor: str, before: str, after: str) -> None:
+        """503 cl. 10: new settings count at once, and what changed is written down."""
         self.context.configure(settings)
+        self.doorstep.most = settings.refused_connections
         self.queues.configure()
         self.context.write_down(
             AdministrationRow(
@@ -169,8 +184,8 @@ class Broker:
                 actor=actor,
                 action="settings changed",
                 target=settings.code,
-                before=repr(before),
-                after=repr(settings),
+                before=before,
+                after=after,
             )
         )
         self.check_sessions()

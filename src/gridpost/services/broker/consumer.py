@@ -9,7 +9,7 @@ from gridpost.core.queues import Queued
 from gridpost.core.refusal import Refusal
 from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.queues import AnyQueue
-from gridpost.services.broker.transactions import Transactions
+from gridpost.services.broker.transactions import Transaction, Transactions
 
 
 class Consumer:
@@ -80,28 +80,34 @@ class Consumer:
         self, delivery: SentDelivery, message: Queued, outcome: Outcome, name: bytes
     ) -> None:
         """AMQP 4.4.3: the outcome counts when the transaction succeeds, otherwise it was not said."""
-        transaction = self._transactions.find(name)
-        queue = self._queue
+        try:
+            self._join(self._transactions.find(name), delivery, message, outcome)
+        except Refusal:
+            # A settled delivery is forgotten below us: nobody else would give its message back.
+            self._undone(message, outcome)
+            raise
+
+    def _join(
+        self, transaction: Transaction, delivery: SentDelivery, message: Queued, outcome: Outcome
+    ) -> None:
+        undone = partial(self._undone, message, outcome)
         if outcome.taken:
             transaction.add(
-                queue.removal(message),
+                self._queue.removal(message),
                 0,
                 done=partial(self._taken, delivery, message, outcome),
-                undone=partial(self._undone, message, outcome),
+                undone=undone,
             )
-        else:
-            said = Outcome(
-                outcome.kind,
-                outcome.condition,
-                outcome.description,
-                outcome.delivery_failed,
-                outcome.undeliverable_here,
-                settled=outcome.settled,
-            )
-            transaction.after(
-                done=partial(self.on_outcome, delivery, said),
-                undone=partial(self._undone, message, outcome),
-            )
+            return
+        said = Outcome(
+            outcome.kind,
+            outcome.condition,
+            outcome.description,
+            outcome.delivery_failed,
+            outcome.undeliverable_here,
+            settled=outcome.settled,
+        )
+        transaction.after(done=partial(self.on_outcome, delivery, said), undone=undone)
 
     def _taken(self, delivery: SentDelivery, message: Queued, outcome: Outcome) -> None:
         self._queue.removed(message)

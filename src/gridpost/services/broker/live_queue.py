@@ -6,7 +6,7 @@ The law of this file: a message waits (see `waiting`), or is under way to exactl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ from gridpost.core.queues import (
     Operation,
     Queued,
     QueueState,
+    Released,
     Remove,
     expired_row,
 )
@@ -222,10 +223,10 @@ class LiveQueue(ServedQueue):
         if not self.depth:
             self.idle_since = self._context.clock.now()
 
-    def dropped(self, numbers: Iterable[int], held: int = 0) -> None:
+    def dropped(self, sizes: Mapping[int, int], held: int = 0) -> None:
         """The store dropped expired messages, and so many more that were on hold."""
         self.held = max(0, self.held - held)
-        gone = set(numbers)
+        gone = set(sizes)
         for message in self._waiting.take_out(gone):
             self._count_out(message)
             gone.discard(message.number)
@@ -237,11 +238,13 @@ class LiveQueue(ServedQueue):
             else:
                 # Behind the window.
                 self.depth -= 1
-        self.depth = max(0, self.depth)
+                self.octets -= sizes[number]
+        self.depth, self.octets = max(0, self.depth), max(0, self.octets)
 
-    def rewind(self, released: int) -> None:
+    def rewind(self, released: Released) -> None:
         """Messages came off hold: they are read from the store again, in their order."""
-        self.held = max(0, self.held - released)
-        self.depth += released
+        self.held = max(0, self.held - released.messages)
+        self.depth += released.messages
+        self.octets += released.octets
         self._waiting.rewind()
         self.pump()

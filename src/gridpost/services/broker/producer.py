@@ -8,7 +8,7 @@ from gridpost.core.delivery import Side
 from gridpost.core.journal import TransferRow
 from gridpost.core.links import IncomingLink, ReceivedDelivery
 from gridpost.core.queues import Put, Queued, Record
-from gridpost.core.refusal import Refusal
+from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.version import INSTALLED, check_message
 from gridpost.services.broker.context import BrokerContext
 from gridpost.services.broker.queues import AnyQueue
@@ -46,6 +46,9 @@ class Producer:
         context = self._context
         passing: Passing | None = None
         now = context.clock.now()
+        if delivery.presettled:
+            self._at_most_once(delivery)
+            return
         try:
             passing = read_passing(delivery.message)
             check_message(INSTALLED, passing.mversion)
@@ -85,6 +88,14 @@ class Producer:
         except Refusal as refusal:
             context.refused(refusal, self._client, passing.message_id if passing else "")
             raise
+
+    def _at_most_once(self, delivery: ReceivedDelivery) -> None:
+        """503 cl. 5.8.3. Nobody waits for the outcome of such a transfer: only the link's end is heard."""
+        message = "transfers that are settled by the sender are not offered"
+        refusal = Refusal(Rule.NOT_OFFERED, message)
+        self._context.refused(refusal, self._client)
+        delivery.reject(refusal)
+        self._link.close(refusal)
 
     def on_settled(self, delivery: ReceivedDelivery) -> None:
         """The id stays known until the message expires, whatever was settled."""
@@ -126,8 +137,18 @@ class Producer:
             transaction.add(Record(self._row(message, "expired")), 0)
         else:
             put = Put(self._queue.code, message, row)
-            transaction.add(put, message.size, done=partial(self._arrived, put))
+            transaction.add(
+                put,
+                message.size,
+                done=partial(self._promise_kept, put),
+                undone=self._queue.promise_over,
+            )
+            self._queue.promised += 1
         delivery.accept()
+
+    def _promise_kept(self, put: Put) -> None:
+        self._arrived(put)
+        self._queue.promise_over()
 
     def _row(self, message: Queued, outcome: str) -> TransferRow:
         return TransferRow(

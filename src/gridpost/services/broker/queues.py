@@ -151,7 +151,7 @@ class Queues:
             for one in dropped:
                 live = self._live.get(one.queue)
                 if live is not None:
-                    live.dropped(one.numbers, one.held)
+                    live.dropped(one.sizes, one.held)
             self._context.metrics.left["expired"] += found
             count += found
             if found < _EXPIRE_AT_ONCE:
@@ -161,6 +161,6 @@ class Queues:
         """Deliver again what consumers of a queue had refused."""
         released = await self._context.store.release(code)
         live = self._live.get(code)
-        if live is not None and released:
+        if live is not None and released.messages:
             live.rewind(released)
-        return released
+        return released.messages

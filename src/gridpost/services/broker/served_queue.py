@@ -44,6 +44,8 @@ class ServedQueue:
         self.octets = state.octets
         self.held = state.held
         self.producers = 0
+        self.promised = 0
+        """Messages that open transactions will put here: they may outlive the link they came on."""
         self.takers: list[Taker] = []
         self.idle_since: datetime = context.clock.now()
         self._oldest = state.oldest_at
@@ -53,7 +55,7 @@ class ServedQueue:
 
     @property
     def referred(self) -> bool:
-        return bool(self.producers or self.takers)
+        return bool(self.producers or self.takers or self.promised)
 
     @property
     def under_way(self) -> int:
@@ -64,6 +66,10 @@ class ServedQueue:
 
     def producer_left(self) -> None:
         self.producers -= 1
+        self.idle_since = self._context.clock.now()
+
+    def promise_over(self) -> None:
+        self.promised -= 1
         self.idle_since = self._context.clock.now()
 
     def _next_taker(self, number: int) -> Taker | None:

@@ -22,6 +22,8 @@ class BrokerSettings:
     upkeep: timedelta = timedelta(seconds=5)
     """How often expired messages, idle queues and connections are looked after."""
     journal_retention: timedelta = timedelta(days=365)
+    refused_connections: int = 100
+    """How many of peers that were not let in are written down a minute; more are counted."""
     window_messages: int = 1_000
     """Messages of one queue that are in memory, ready to be sent."""
     window_octets: int = 16 * MIB

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -20,6 +20,7 @@ from gridpost.core.queues import (
     Hold,
     Queued,
     QueueState,
+    Released,
     Remove,
     SharedQueueStore,
     expired_row,
@@ -249,10 +250,11 @@ class SharedQueue(ServedQueue):
         self._under_way.clear()
         self._subscribed = False
 
-    def dropped(self, numbers: Iterable[int], held: int = 0) -> None:
+    def dropped(self, sizes: Mapping[int, int], held: int = 0) -> None:
         """Expired messages that the store found by itself show in its next count."""
 
-    def rewind(self, released: int) -> None:
+    def rewind(self, released: Released) -> None:
         """Messages came off hold; the store hands them over like all others."""
-        self.held = max(0, self.held - released)
-        self.depth += released
+        self.held = max(0, self.held - released.messages)
+        self.depth += released.messages
+        self.octets += released.octets

@@ -36,16 +36,16 @@ class Transaction:
         undone: Callback | None = None,
     ) -> None:
         settings = self._context.settings
-        self._octets += octets
         if (
             len(self.operations) >= settings.transaction_messages
-            or self._octets > settings.transaction_octets
+            or self._octets + octets > settings.transaction_octets
         ):
             raise Refusal(
                 Rule.LIMIT_EXCEEDED,
                 f"a transaction has at most {settings.transaction_messages} messages "
                 f"and {settings.transaction_octets} octets",
             )
+        self._octets += octets
         self.operations.append(operation)
         self.after(done=done, undone=undone)
 

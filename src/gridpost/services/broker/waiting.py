@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ class Waiting:
         state: QueueState,
         under_way: Mapping[int, Queued],
         news: Callable[[], None],
-        gone: Callable[[Iterable[int]], None],
+        gone: Callable[[Mapping[int, int]], None],
     ) -> None:
         self._code = state.code
         self._context = context
@@ -220,7 +220,7 @@ class Waiting:
         finally:
             self._loading.discard(message.number)
         if content is None:
-            self._gone([message.number])
+            self._gone({message.number: message.size})
         elif message.content is None and message.number not in self._under_way:
             message.content = content
             self._hold(message)

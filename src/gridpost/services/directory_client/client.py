@@ -62,6 +62,14 @@ class DirectoryClient:
         home = self.copy.home
         return configured or (() if home is None else home.roots)
 
+    def configure(self, settings: ClientSettings) -> None:
+        """503 cl. 10: what the administrator changed counts from the next request on."""
+        if settings == self.context.settings:
+            return
+        self.context.settings = settings
+        self.synchroniser.wake()
+        self.renewal.wake()
+
     async def open(self) -> None:
         await self.copy.load()
         await self.configuration.load()

@@ -24,10 +24,12 @@ class ClientSettings:
     """How often the outcome of a registration is asked for."""
     anticipation: timedelta = timedelta(days=30)
     """How long before the end of a certificate the extension is asked for."""
+    proxy: str = ""
+    """By which directories are reached; empty: by none."""
     key_bits: int = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClientContext:
     code: ComponentCode
     type: ComponentType
@@ -38,3 +40,8 @@ class ClientContext:
     roots: Callable[[], Sequence[bytes]]
     """The trusted ROOT CAs; asked anew, as two count while the root is renewed."""
     settings: ClientSettings = field(default_factory=ClientSettings)
+    """Replaced while the component runs; read anew each time."""
+
+    def retries(self) -> tuple[timedelta, timedelta]:
+        """The first wait after a failure, and the longest."""
+        return self.settings.first_retry, self.settings.cycle

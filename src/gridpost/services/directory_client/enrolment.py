@@ -68,7 +68,7 @@ class Enroller:
         self._context = context
         self._copy = copy
         self._credentials = credentials
-        self._backoff = Backoff(context.settings.first_retry, context.settings.cycle)
+        self._backoff = Backoff(context.retries)
         self._listeners: list[Callable[[Enrolment], None]] = []
         self.reason = ""
         """Why the last step did not succeed; empty when it did."""

@@ -41,7 +41,7 @@ class OwnConfiguration:
         self._context = context
         self._copy = copy
         self._caller = caller
-        self._backoff = Backoff(context.settings.first_retry, context.settings.cycle)
+        self._backoff = Backoff(context.retries)
         self._wake = asyncio.Event()
         self.state = PushState()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
@@ -28,6 +29,7 @@ class Renewal:
         self._enroller = enroller
         self._refused_at: datetime | None = None
         self._begun_at: datetime | None = None
+        self._wake = asyncio.Event()
 
     def due(self, now: datetime) -> list[Certificate]:
         """The newest certificates of their kind that end within the anticipation period.
@@ -47,7 +49,14 @@ class Renewal:
         """Until cancelled: finish what was begun, and begin what is due."""
         while True:
             delay = await self.attempt()
-            await asyncio.sleep(delay.total_seconds())
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay.total_seconds()):
+                    await self._wake.wait()
+
+    def wake(self) -> None:
+        """Look now rather than in a while."""
+        self._wake.set()
 
     async def attempt(self) -> timedelta:
         """One look; how long to wait for the next."""

@@ -49,7 +49,7 @@ class Synchroniser:
         self._context = context
         self._copy = copy
         self._caller = caller
-        self._backoff = Backoff(context.settings.first_retry, context.settings.cycle)
+        self._backoff = Backoff(context.retries)
         self._wake = asyncio.Event()
         self.state = SynchronisationState()
 

@@ -22,6 +22,7 @@ from gridpost.core.queues import (
     Put,
     Queued,
     QueueState,
+    Released,
     Remove,
     Space,
     expired_row,
@@ -150,28 +151,28 @@ class MemoryQueueStore:
         message = self._queues[queue].ready.get(number)
         return None if message is None else message.content
 
-    async def release(self, queue: str) -> int:
+    async def release(self, queue: str) -> Released:
         found = self._queues.get(queue)
         if found is None:
-            return 0
-        count = len(found.held)
+            return Released()
+        released = Released(len(found.held), sum(m.size for m in found.held.values()))
         found.ready |= found.held
         found.held = {}
-        return count
+        return released
 
     async def drop_expired(self, now: datetime, limit: int) -> Sequence[Dropped]:
         dropped = []
         for code, queue in self._queues.items():
-            gone: list[set[int]] = [set(), set()]
-            for place, numbers in zip((queue.ready, queue.held), gone, strict=True):
+            gone: list[dict[int, int]] = [{}, {}]
+            for place, sizes in zip((queue.ready, queue.held), gone, strict=True):
                 for number, message in list(place.items()):
                     if message.expires_at <= now and limit > 0:
                         limit -= 1
                         del place[number]
-                        numbers.add(number)
+                        sizes[number] = message.size
                         self._journal.append(expired_row(code, message, now))
             if any(gone):
-                dropped.append(Dropped(code, frozenset(gone[0]), len(gone[1])))
+                dropped.append(Dropped(code, gone[0], len(gone[1])))
         return dropped
 
     async def forget(self, now: datetime) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gridpost.core.journal import JournalRow
-from gridpost.core.queues import Dropped, Queued, QueueState, expired_row
+from gridpost.core.queues import Dropped, Queued, QueueState, Released, expired_row
 from gridpost.stores.postgres.queue_work import notify
 from gridpost.stores.postgres.session import Connection
 from gridpost.stores.postgres.transaction import Transaction
@@ -26,7 +26,7 @@ _STATES = """
 _WAITING = """
     SELECT count(*) FROM message WHERE queue = %s AND edge IS NULL AND held IS NULL
 """
-_RELEASE = "UPDATE message SET held = NULL WHERE queue = %s AND held IS NOT NULL"
+_RELEASE = "UPDATE message SET held = NULL WHERE queue = %s AND held IS NOT NULL RETURNING size"
 _DROP = """
     DELETE FROM message WHERE number IN (
         SELECT number FROM message WHERE expires_at <= %s AND edge IS NULL
@@ -60,17 +60,17 @@ def waiting(connection: Connection, queue: str) -> int:
     return 0 if found is None else int(found[0])
 
 
-def release(connection: Connection, channel: str, queue: str) -> int:
-    released = connection.execute(_RELEASE, (queue,)).rowcount
-    if released:
+def release(connection: Connection, channel: str, queue: str) -> Released:
+    sizes = [int(size) for (size,) in connection.execute(_RELEASE, (queue,)).fetchall()]
+    if sizes:
         notify(connection, channel, (queue,))
-    return released
+    return Released(len(sizes), sum(sizes))
 
 
 def drop_expired(transaction: Transaction, now: datetime, limit: int) -> list[Dropped]:
     """Those that an edge has are its business."""
     rows = transaction.connection.execute(_DROP, (to_microseconds(now), limit)).fetchall()
-    gone: dict[str, tuple[set[int], list[bool]]] = {}
+    gone: dict[str, tuple[dict[int, int], list[bool]]] = {}
     journal: list[JournalRow] = []
     for queue, number, name, sender, type_, stored_at, expires_at, size, held in rows:
         message = Queued(
@@ -83,13 +83,13 @@ def drop_expired(transaction: Transaction, now: datetime, limit: int) -> list[Dr
             size,
         )
         journal.append(expired_row(queue, message, now))
-        numbers, on_hold = gone.setdefault(queue, (set(), []))
+        sizes, on_hold = gone.setdefault(queue, ({}, []))
         if held:
             on_hold.append(True)
         else:
-            numbers.add(number)
+            sizes[number] = size
     transaction.journal.append_all(journal)
-    return [Dropped(queue, frozenset(n), len(held)) for queue, (n, held) in gone.items()]
+    return [Dropped(queue, sizes, len(held)) for queue, (sizes, held) in gone.items()]
 
 
 def forget(connection: Connection, now: datetime) -> int:

@@ -29,6 +29,7 @@ from gridpost.core.queues import (
     QueueState,
     QueueStore,
     Record,
+    Released,
     Remove,
     Space,
     within,
@@ -305,7 +306,7 @@ class PostgresQueueStore:
     async def remove_idle(self, queue: str) -> bool:
         return await self._links.remove_idle(queue)
 
-    async def release(self, queue: str) -> int:
+    async def release(self, queue: str) -> Released:
         released = await self._standing.run(
             lambda t: queue_upkeep.release(t.connection, self._standing.channel, queue)
         )

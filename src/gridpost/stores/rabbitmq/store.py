@@ -27,6 +27,7 @@ from gridpost.core.queues import (
     QueueState,
     QueueStore,
     Record,
+    Released,
     Remove,
     Space,
     expired_row,
@@ -225,7 +226,7 @@ class RabbitQueueStore:
         found = self._feeds.lease(queue, number)
         return None if found is None else found[1].message.content
 
-    async def release(self, queue: str) -> int:
+    async def release(self, queue: str) -> Released:
         """One after the other to the end of the queue; the expired ones are dropped."""
         await self._links.join(queue)
         channel = await self._session.delivering.channel(confirms=False)
@@ -245,7 +246,7 @@ class RabbitQueueStore:
                 await channel.ack(incoming.tag)
         finally:
             await channel.close()
-        return released
+        return Released(released)
 
     # ------------------------------------------------------------ upkeep
 

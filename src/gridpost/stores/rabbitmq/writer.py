@@ -8,7 +8,9 @@ reported last. What RabbitMQ did not answer is never reported (the law of `core.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -24,6 +26,9 @@ from gridpost.stores.rabbitmq.session import Session
 from gridpost.stores.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+
+_AGAIN: Final = 1.0
+"""Seconds until a row is tried again that the journal did not take."""
 
 
 class Writer:
@@ -72,13 +77,28 @@ class Writer:
             return
         self._links.open_puts[put.queue] -= 1
         put.message.number = self._feeds.number()
-        self._local.submit((Record(put.written()),), done)
+        self._record(put.written(), partial(done, None))
 
     def _not_put(self, put: Put, done: Done, refusal: Refusal) -> None:
         self._links.open_puts[put.queue] -= 1
         # In doubt: the sender hears nothing, and sends it again.
         if refusal.rule is not Rule.AMQP091_UNREACHABLE:
             done(refusal)
+
+    def _record(self, row: JournalRow, then: Callable[[], None]) -> None:
+        """RabbitMQ has the message, so nobody may hear of a refusal: until the row is safe, of nothing."""
+        self._local.submit((Record(row),), partial(self._recorded, row, then))
+
+    def _recorded(self, row: JournalRow, then: Callable[[], None], refusal: Refusal | None) -> None:
+        if refusal is None:
+            then()
+            return
+        log.error("not written down yet", refusal=refusal.id, why=refusal.message)
+        self._tasks.start(self._record_later(row, then))
+
+    async def _record_later(self, row: JournalRow, then: Callable[[], None]) -> None:
+        await asyncio.sleep(_AGAIN)
+        self._record(row, then)
 
     # ------------------------------------------------------------ what leaves
 
@@ -131,9 +151,9 @@ class Writer:
             if refusal.rule is not Rule.AMQP091_UNREACHABLE:
                 done(refusal)
             return
-        self._local.submit(
-            (Record(hold.row),),
-            partial(self._row_written, feed, lease.tag, hold.message.number, done),
+        self._record(
+            hold.row,
+            partial(self._row_written, feed, lease.tag, hold.message.number, done, None),
         )
 
     def count_failure(self, failure: CountFailure, done: Done) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from gridpost.transports.amqp10.receiver import Receiver
 from gridpost.transports.amqp10.sasl import EXTERNAL, PLAIN, Init, ServerSasl, Unwelcome
 from gridpost.transports.amqp10.sender import Sender
 from gridpost.transports.amqp10.transactions import CoordinatorLink
+from gridpost.transports.handshakes import not_let_in, too_slow
 from gridpost.wire.amqp.types import Map, Symbol
 
 if TYPE_CHECKING:
@@ -56,8 +58,17 @@ class ServerConnection(AmqpConnection):
         assert self.stream is not None
         self.peer = Peer(self.stream.address, chain)
         if self._password is None and not chain:
-            log.warning("no verified certificate", extra={"peer": self.peer.address})
+            self.tell(Refusal(Rule.PEER_UNKNOWN, "the peer showed no certificate"))
             self.abort()
+
+    def stream_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError) and not self.peer.address and self.stream is not None:
+            self.peer = Peer(self.stream.address)
+            self.tell(not_let_in(error))
+        super().stream_lost(error)
+
+    def tell(self, refusal: Refusal) -> None:
+        self._server.refused(refusal, self.identity, self.peer.address)
 
     def _on_octets(self, octets: memoryview | bytes) -> None:
         assert self.stream is not None
@@ -66,7 +77,7 @@ class ServerConnection(AmqpConnection):
         try:
             reply, init = self._sasl.feed(octets)
         except Unwelcome as unwelcome:
-            log.info("refused", extra={"reason": str(unwelcome), "peer": self.peer.address})
+            self.tell(Refusal(Rule.AMQP_PROTOCOL, str(unwelcome)))
             self.stream.write(unwelcome.answer)
             self.close()
             return
@@ -92,9 +103,14 @@ class ServerConnection(AmqpConnection):
         try:
             self.admission = await self._gatekeeper.admit(self.peer, self)
             self.identity = self.admission.identity
-            self._server.count_in(self, self.admission)
         except Refusal as refusal:
             self._refusal = refusal
+        else:
+            try:
+                self._server.count_in(self, self.admission)
+            except Refusal as refusal:
+                self.tell(refusal)
+                self._refusal = refusal
         if self._closed and self.admission is not None:
             self.admission.handler.on_closed()
         if self._closing:
@@ -116,7 +132,9 @@ class ServerConnection(AmqpConnection):
         self.opened_at = self._loop.time()
 
     def _too_slow(self) -> None:
-        log.info("handshake took too long", extra={"peer": self.peer.address})
+        if self.stream is not None:
+            self.peer = replace(self.peer, address=self.stream.address)
+        self.tell(too_slow(self.limits.handshake_seconds))
         self.abort()
 
     # ------------------------------------------------------------ links
@@ -146,9 +164,11 @@ class ServerConnection(AmqpConnection):
                 self._attach_coordinator(link, pn)
                 return
             assert self.admission is not None
-            if attachment.address is None and not self.admission.unnamed_links:
+            unnamed = attachment.address is None or attachment.dynamic
+            if unnamed and not self.admission.unnamed_links:
                 raise Refusal(Rule.LINK_UNNAMED, "links lead to a queue that has a name")
         except Refusal as refusal:
+            self.tell(refusal)
             self._refuse(link, pn, refusal)
         else:
             self._run(self._attach(link, pn))
@@ -182,7 +202,7 @@ class ServerConnection(AmqpConnection):
         if coordinator is None:
             raise Refusal(Rule.NOT_OFFERED, "transactions are not offered")
         answer(pn, link.max_message_size)
-        link.started(CoordinatorLink(coordinator, self.fail))
+        link.started(CoordinatorLink(coordinator, self.fail, self.tell))
 
     def _refuse(self, link: Link, pn: Any, refusal: Refusal) -> None:
         self.note(refusal)

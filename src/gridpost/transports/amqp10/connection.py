@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gridpost.core.links import Peer
 from gridpost.core.refusal import Refusal, Rule
-from gridpost.transports.amqp10.conditions import render
+from gridpost.transports.amqp10.conditions import RESOURCE_LIMIT, render
 from gridpost.transports.amqp10.engine import (
     Engine,
     condition_of,
@@ -150,6 +150,9 @@ class AmqpConnection:
             },
         )
 
+    def tell(self, refusal: Refusal) -> None:
+        """A refusal that was decided here and not by the service: somebody has to write it down."""
+
     @property
     def closed(self) -> bool:
         return self._closed
@@ -184,6 +187,7 @@ class AmqpConnection:
                 extra={"identity": self.identity, "peer": self.peer.address},
             )
             error = Refusal(Rule.INTERNAL, "the server failed to handle this connection")
+        self.tell(error)
         self.close(error)
 
     def _finish(self) -> None:
@@ -325,13 +329,17 @@ class AmqpConnection:
             extra={"reason": said, "identity": self.identity, "peer": self.peer.address},
         )
         if not self._closing:
+            condition, description = said or ("", "")
+            late = condition == RESOURCE_LIMIT  # the idle timeout (AMQP 2.4.5)
+            rule = Rule.LIMIT_EXCEEDED if late else Rule.AMQP_PROTOCOL
+            self.tell(Refusal(rule, f"{condition}: {description}"))
             self._shut()
 
     def _tail_closed(self, event: Any) -> None:
         """Proton reads no more. After a frame that it cannot dispatch it does not say why."""
         self.peer_done = True
         if not self._closing:
-            self.close(Refusal(Rule.AMQP_PROTOCOL, "a frame that is not AMQP 1.0"))
+            self.fail(Refusal(Rule.AMQP_PROTOCOL, "a frame that is not AMQP 1.0"))
 
     def _link(self, pn: Any, link: Link) -> None:
         self._links[pn] = link
@@ -345,7 +353,9 @@ class AmqpConnection:
     def stall(self, link: Receiver) -> None:
         """Something does not fit: read on when decisions make room, if any are to come."""
         if not self.undecided_octets:
-            link.close(Refusal(Rule.LIMIT_EXCEEDED, "too much is being received at once"))
+            refusal = Refusal(Rule.LIMIT_EXCEEDED, "too much is being received at once")
+            self.tell(refusal)
+            link.close(refusal)
             return
         self.stalled = True
 

@@ -59,15 +59,15 @@ class AmqpLimits:
 class Ledger:
     """Octets that are held, against a limit; what counts here counts in the ledger above as well."""
 
-    __slots__ = ("_above", "_limit", "used")
+    __slots__ = ("_above", "limit", "used")
 
     def __init__(self, limit: int, above: Ledger | None = None) -> None:
-        self._limit = limit
+        self.limit = limit
         self._above = above
         self.used = 0
 
     def fits(self, octets: int) -> bool:
-        if self.used + octets > self._limit:
+        if self.used + octets > self.limit:
             return False
         return self._above is None or self._above.fits(octets)
 

@@ -228,7 +228,7 @@ class Receiver(Link):
                 here = waiting + (self._gathered.octets if self._gathered is not None else 0)
                 if here > self.max_message_size:
                     message = f"messages may have {self.max_message_size} octets"
-                    self.close(Refusal(Rule.CONTENT_TOO_LARGE, message))
+                    self._overstepped(Refusal(Rule.CONTENT_TOO_LARGE, message))
                     return
                 if not connection.ledger.fits(waiting):
                     connection.stall(self)
@@ -261,13 +261,18 @@ class Receiver(Link):
         received = Received(self, delivery, message, presettled, transaction, followed)
         self.open[delivery] = received
         if self._credit < 0 and self.connection.holds_peer_to_credit:
-            self.close(Refusal(Rule.TRANSFER_LIMIT, "more was transferred than credit was granted"))
+            reason = "more was transferred than credit was granted"
+            self._overstepped(Refusal(Rule.TRANSFER_LIMIT, reason))
             return
         assert self._handler is not None
         try:
             self._handler.on_delivery(received)
         except Refusal as refusal:
             received.reject(refusal)
+
+    def _overstepped(self, refusal: Refusal) -> None:
+        self.connection.tell(refusal)
+        self.close(refusal)
 
     def _take(self, waiting: int) -> Gathered:
         """Move octets out of proton behind those that are here already."""

@@ -11,9 +11,10 @@ import itertools
 import logging
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from gridpost.core.links import Admission, Gatekeeper, PasswordCheck
 from gridpost.core.ports import Clock
@@ -24,6 +25,9 @@ from gridpost.transports.amqp10.stream import Stream
 from gridpost.transports.amqp10.tls import ServerContexts, TlsProvider
 
 log = logging.getLogger("gridpost.amqp")
+
+OnRefused: TypeAlias = Callable[[Refusal, str, str], None]
+"""Who was refused: component code or user, empty when that is not known, and network address."""
 
 _BACKLOG: Final = 1_024
 _SWEEP_SECONDS: Final = 1.0
@@ -46,13 +50,21 @@ class ConnectionView:
 class AmqpServer:
     """Several listeners may share one server, and then share its limits."""
 
-    def __init__(self, *, container: str, clock: Clock, limits: AmqpLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        container: str,
+        clock: Clock,
+        limits: AmqpLimits | None = None,
+        on_refused: OnRefused | None = None,
+    ) -> None:
+        """`on_refused` hears of what is refused here and not by the service."""
         self.container = container
-        self.limits = limits or AmqpLimits()
-        """May be replaced at any time; connections keep what they started with."""
+        self._on_refused = on_refused
+        self._limits = limits or AmqpLimits()
         self.stopping = False
         self._clock = clock
-        self._total = Ledger(self.limits.max_incoming_octets_total)
+        self._total = Ledger(self._limits.max_incoming_octets_total)
         self._listeners: list[asyncio.Server] = []
         self._connections: set[ServerConnection] = set()
         self._of_identity: defaultdict[str, set[ServerConnection]] = defaultdict(set)
@@ -60,6 +72,19 @@ class AmqpServer:
         self._number = itertools.count()
         self._sweeper: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
+
+    @property
+    def limits(self) -> AmqpLimits:
+        """May be replaced at any time; connections keep what they started with.
+
+        What concerns all of them together counts at once.
+        """
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: AmqpLimits) -> None:
+        self._limits = limits
+        self._total.limit = limits.max_incoming_octets_total
 
     async def listen(
         self,
@@ -98,8 +123,7 @@ class AmqpServer:
         password: PasswordCheck | None,
     ) -> asyncio.BaseProtocol:
         if self.stopping or len(self._connections) >= self.limits.max_connections:
-            log.warning("too many connections", extra={"connections": len(self._connections)})
-            return _TurnedAway()
+            return _TurnedAway(self._turned_away)
         connection = ServerConnection(self, gatekeeper, password)
         connection.stream = Stream(
             connection,
@@ -115,6 +139,30 @@ class AmqpServer:
 
     def ledger_for_connection(self) -> Ledger:
         return Ledger(self.limits.max_incoming_octets, self._total)
+
+    def refused(self, refusal: Refusal, identity: str, address: str) -> None:
+        """Without an identity everybody can cause this: whoever listens bounds what it keeps."""
+        if self._on_refused is not None:
+            self._on_refused(refusal, identity, address)
+        else:
+            log.info(
+                "refused",
+                extra={
+                    "refusal": refusal.id,
+                    "rule": refusal.rule.name,
+                    "reason": refusal.message,
+                    "identity": identity,
+                    "peer": address,
+                },
+            )
+
+    def _turned_away(self, address: str) -> None:
+        count = len(self._connections)
+        if self.stopping:
+            refusal = Refusal(Rule.STOPPING, "this server is about to stop")
+        else:
+            refusal = Refusal(Rule.BUSY, f"{count} connections are open already")
+        self.refused(refusal, "", address)
 
     def count_in(self, connection: ServerConnection, admission: Admission) -> None:
         if connection.closed:
@@ -206,7 +254,9 @@ class AmqpServer:
         while self._expiring and self._expiring[0][0] < now:
             _, _, connection = heapq.heappop(self._expiring)
             if not connection.closed:
-                connection.close(Refusal(Rule.CERTIFICATE_EXPIRED, "the certificate has expired"))
+                refusal = Refusal(Rule.CERTIFICATE_EXPIRED, "the certificate has expired")
+                connection.tell(refusal)
+                connection.close(refusal)
         if len(self._expiring) > 2 * len(self._connections) + 64:
             self._expiring = [entry for entry in self._expiring if not entry[2].closed]
             heapq.heapify(self._expiring)
@@ -214,8 +264,13 @@ class AmqpServer:
 
 
 class _TurnedAway(asyncio.Protocol):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        peer = transport.get_extra_info("peername")
+        self._tell(f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "")
         transport.abort()
 
 

@@ -7,8 +7,8 @@ a transaction does is the service's; here is only how a peer asks for it and wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from gridpost.core.links import Coordinator, ReceivedDelivery
 from gridpost.core.refusal import Refusal, Rule
@@ -25,27 +25,39 @@ _DISCHARGE: Final = (0x32, "amqp:discharge:list")
 class CoordinatorLink:
     """Takes the messages of one coordinator link; a `ProducerHandler`."""
 
-    def __init__(self, coordinator: Coordinator, fail: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        fail: Callable[[Exception], None],
+        tell: Callable[[Refusal], None],
+    ) -> None:
         self._coordinator = coordinator
         self._fail = fail
+        self._tell = tell
         self._open: set[bytes] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._attached = True
 
     def on_delivery(self, delivery: ReceivedDelivery) -> None:
         assert isinstance(delivery, Received)
+        try:
+            work = self._work(delivery)
+        except Refusal as refusal:
+            self._tell(refusal)
+            raise
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _work(self, delivery: Received) -> Coroutine[Any, Any, None]:
         request, fields = _request(bytes(delivery.message))
         if request in _DECLARE:
             if fields and fields[0] is not None:
                 raise Refusal(Rule.NOT_OFFERED, "transactions of other resources are not offered")
-            work = self._declare(delivery)
-        elif request in _DISCHARGE and fields and isinstance(fields[0], bytes):
-            work = self._discharge(delivery, fields[0], len(fields) > 1 and fields[1] is True)
-        else:
-            raise Refusal(Rule.MALFORMED_AMQP, "neither declare nor discharge")
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            return self._declare(delivery)
+        if request in _DISCHARGE and fields and isinstance(fields[0], bytes):
+            return self._discharge(delivery, fields[0], len(fields) > 1 and fields[1] is True)
+        raise Refusal(Rule.MALFORMED_AMQP, "neither declare nor discharge")
 
     def on_settled(self, delivery: ReceivedDelivery) -> None:
         pass
@@ -61,7 +73,7 @@ class CoordinatorLink:
         try:
             transaction = await self._coordinator.declare()
         except Refusal as refusal:
-            delivery.reject(refusal)
+            self._reject(delivery, refusal)
         except Exception as error:
             self._fail(error)
         else:
@@ -73,17 +85,22 @@ class CoordinatorLink:
 
     async def _discharge(self, delivery: Received, transaction: bytes, failed: bool) -> None:
         if transaction not in self._open:
-            delivery.reject(Refusal(Rule.TRANSACTION_UNKNOWN, "no such transaction is open"))
+            refusal = Refusal(Rule.TRANSACTION_UNKNOWN, "no such transaction is open")
+            self._reject(delivery, refusal)
             return
         self._open.discard(transaction)
         try:
             await self._coordinator.discharge(transaction, failed=failed)
         except Refusal as refusal:
-            delivery.reject(refusal)
+            self._reject(delivery, refusal)
         except Exception as error:
             self._fail(error)
         else:
             delivery.accept()
+
+    def _reject(self, delivery: Received, refusal: Refusal) -> None:
+        self._tell(refusal)
+        delivery.reject(refusal)
 
 
 def _request(message: bytes) -> tuple[Value, list[Value]]:

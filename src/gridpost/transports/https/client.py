@@ -51,19 +51,21 @@ class HttpsClient:
         self,
         tls: Callable[[], ssl.SSLContext],
         *,
-        proxy: str = "",
+        proxy: str | Callable[[], str] = "",
         timeouts: Timeouts | None = None,
         max_answer: int = 128 * 1024 * 1024,
         keeping: Keeping | None = None,
     ) -> None:
-        """`proxy` is `http://[user:password@]host:port` or the same with `socks5`.
+        """`proxy` is `http://[user:password@]host:port` or the same with `socks5`, or tells it.
 
         Whoever keeps connections closes them with `close`.
         """
         self._tls = tls
         self._keeping = keeping
         self._kept: dict[str, list[_Kept]] = {}
-        self._proxy = read_proxy(proxy) if proxy else None
+        self._proxy = proxy if callable(proxy) else lambda: proxy
+        if isinstance(proxy, str) and proxy:
+            read_proxy(proxy)
         self._timeouts = timeouts or Timeouts()
         self._max_answer = max_answer
         self._working: dict[tuple[str, ...], tuple[str, float]] = {}
@@ -118,7 +120,10 @@ class HttpsClient:
             async with asyncio.timeout(self._timeouts.exchange):
                 if kept is None:
                     context, now = self._tls(), time.monotonic()
-                    line, chain = await attempt.connect(context, self._proxy, self._timeouts)
+                    proxy = self._proxy()
+                    line, chain = await attempt.connect(
+                        context, read_proxy(proxy) if proxy else None, self._timeouts
+                    )
                     until = now + (0.0 if keeping is None else keeping.age)
                     kept = _Kept(line, context, chain, until)
                 else:

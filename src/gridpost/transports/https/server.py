@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.transports.handshakes import not_let_in
 from gridpost.transports.https.connection import LiveConnection, TlsHttpProtocol
 from gridpost.transports.https.stream import TlsStream
 from gridpost.transports.https.tls import ClientCertificate, ServerTls
@@ -30,9 +31,6 @@ MalformedAnswer = Callable[[str], tuple[str, bytes]]
 """Media type and body of the answer to what is no HTTP request."""
 OnRefused = Callable[[Refusal, str], None]
 """Told of every connection that was not let in or not let stay, with the address of the peer."""
-
-# X509_V_ERR_*: the certificate is not valid yet, or not any more.
-_OUT_OF_TIME = frozenset({9, 10})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,7 @@ class HttpsServer:
         self.gone()
         address = address_of(stream)
         if isinstance(error, ssl.SSLError):
-            self.refused(_not_let_in(error), address)
+            self.refused(not_let_in(error), address)
         else:
             # It went away or said nothing: there was nobody to refuse.
             _log.info("no TLS with %s: %s", address, error)
@@ -296,20 +294,6 @@ def _guarded(app: ASGIApp, limits: Limits) -> ASGIApp:
 def address_of(transport: asyncio.BaseTransport | TlsStream) -> str:
     peer = transport.get_extra_info("peername")
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
-
-
-def _not_let_in(error: ssl.SSLError) -> Refusal:
-    """What a failed handshake says of the peer's certificate; the certificate itself is not shown."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        rule = (
-            Rule.CERTIFICATE_EXPIRED
-            if error.verify_code in _OUT_OF_TIME
-            else Rule.CHAIN_NOT_TRUSTED
-        )
-        return Refusal(rule, f"the certificate was not accepted: {error.verify_message}")
-    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return Refusal(Rule.PEER_UNKNOWN, "the peer showed no certificate")
-    return Refusal(Rule.TLS_HANDSHAKE, "no TLS handshake", str(error.reason or error))
 
 
 def _too_large(limits: Limits) -> Refusal:

@@ -26,6 +26,7 @@ from gridpost.core.queues import (
     Put,
     Queued,
     QueueState,
+    Released,
     Remove,
     Space,
 )
@@ -356,8 +357,8 @@ class SqliteQueueStore:
             raise damage
         return content
 
-    async def release(self, queue: str) -> int:
-        released: int = await self._committer.run(
+    async def release(self, queue: str) -> Released:
+        released: Released = await self._committer.run(
             lambda connection: upkeep.release(connection, queue)
         )
         return released

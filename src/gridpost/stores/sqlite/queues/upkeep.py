@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gridpost.core.queues import Dropped, Queued, expired_row
+from gridpost.core.queues import Dropped, Queued, Released, expired_row
 from gridpost.stores.sqlite.journal import SqliteJournal
 from gridpost.stores.sqlite.queues.reading import unnamed
 from gridpost.stores.sqlite.statements import for_each
@@ -39,12 +39,15 @@ def remove(connection: sqlite3.Connection, queue: str) -> bool:
     )
 
 
-def release(connection: sqlite3.Connection, queue: str) -> int:
-    return connection.execute(
-        "UPDATE message SET held = NULL WHERE held IS NOT NULL "
-        "AND queue = (SELECT queue FROM queue WHERE code = ?)",
-        (queue,),
-    ).rowcount
+def release(connection: sqlite3.Connection, queue: str) -> Released:
+    on_hold = (
+        "FROM message WHERE held IS NOT NULL AND queue = (SELECT queue FROM queue WHERE code = ?)"
+    )
+    found = connection.execute(f"SELECT count(*), total(size) {on_hold}", (queue,)).fetchone()
+    connection.execute(
+        f"UPDATE message SET held = NULL WHERE number IN (SELECT number {on_hold})", (queue,)
+    )
+    return Released(found[0], int(found[1]))
 
 
 def drop_expired(
@@ -55,12 +58,12 @@ def drop_expired(
     Beside them the files that no row names any more.
     """
     rows = connection.execute(_EXPIRED, (to_microseconds(now), limit)).fetchall()
-    by_queue: dict[str, set[int]] = defaultdict(set)
+    by_queue: dict[str, dict[int, int]] = defaultdict(dict)
     for_each(connection, "DELETE FROM message WHERE number", [row[0] for row in rows])
     journal = SqliteJournal(connection)
     on_hold: dict[str, int] = defaultdict(int)
     for number, queue, key, sender, kind, stored_at, expires_at, size, held, _ in rows:
-        by_queue[queue] |= set() if held else {number}
+        by_queue[queue] |= {} if held else {number: size}
         on_hold[queue] += held
         message = Queued(
             number,
@@ -72,9 +75,7 @@ def drop_expired(
             size,
         )
         journal.append(expired_row(queue, message, now))
-    dropped = [
-        Dropped(queue, frozenset(numbers), on_hold[queue]) for queue, numbers in by_queue.items()
-    ]
+    dropped = [Dropped(queue, sizes, on_hold[queue]) for queue, sizes in by_queue.items()]
     return dropped, unnamed(connection, {row[-1] for row in rows if row[-1] is not None})
 
 
