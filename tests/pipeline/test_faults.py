@@ -225,7 +225,7 @@ def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypa
         Stored(good, "capacity-allocation", 9, json.dumps({**ALLOCATION, "user": "u7"})),
     ]
     monkeypatch.delitem(USERS, "capacity-allocation")
-    table = to_table(who, list(enumerate(stored, 1)))
+    table = to_table(who, [(number, *row) for number, row in enumerate(stored, 1)])
     Landing(pipeline.lake.landing).put(SegmentName(who.component, who.instance, 1, 7), table, 0)
     done = pipeline.ingest()
     assert (done["rows"], done["quarantined"], done["repeated"]) == (1, 6, 0)
