@@ -514,6 +514,14 @@ def test_no_spark_is_one_clear_line(tmp_path, words):
     assert not (tmp_path / "lake").exists()
 
 
+def test_another_version_of_spark_is_one_clear_line(monkeypatch):
+    from gridpost.pipeline import session
+
+    monkeypatch.setattr(session, "version", lambda name: "3.5.1")
+    with pytest.raises(Refusal, match=r"Spark 3\.5\.1 is installed, 4\.2 is needed"):
+        session.check_spark()
+
+
 @pytest.mark.parametrize("words", [["build"], ["ingest", "--continuous"]])
 def test_a_zone_that_is_none_is_one_clear_line(words):
     from typer.testing import CliRunner
