@@ -5,7 +5,6 @@ A row that this version does not know keeps its payload as text: it is passed on
 
 from __future__ import annotations
 
-import io
 from array import array
 from binascii import a2b_base64
 from collections.abc import Iterable, Sequence
@@ -167,7 +166,7 @@ def _parse(payloads: list[str], struct: pa.StructType) -> pa.StructArray:
     data = "\n".join(payloads).encode()
     try:
         table = arrow_json.read_json(
-            io.BytesIO(data),
+            pa.BufferReader(data),
             read_options=arrow_json.ReadOptions(
                 use_threads=False, block_size=max(len(data), 1) + 1
             ),
