@@ -39,6 +39,8 @@ class Stretch:
                 left -= mine.num_rows
                 if mine.num_rows:
                     yield _with_all(mine, columns)
+                if not left:
+                    break
 
 
 def shares(files: Iterable[Place], tasks: int) -> list[list[Stretch]]:
