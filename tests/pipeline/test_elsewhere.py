@@ -111,6 +111,8 @@ def same_tables(journals: Journals, spark, tmp_path: Path, *where: str) -> int:
         return 1
     here.build(BuildSettings())
     command(there, "build", *where)
+    here.verify(BuildSettings())
+    command(there, "verify", *where)
     one, other = contents(here.lake), contents(there)
     assert set(one) == set(other)
     assert len(one) > 15

@@ -18,7 +18,6 @@ from gridpost.pipeline.build import BuildSettings
 from gridpost.pipeline.files import Place, arguments
 from gridpost.pipeline.lake import DELTA, PARQUET, Lake
 from gridpost.stores import journal_rows
-from gridpost.stores.journal_rows import Stored
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
 
@@ -46,9 +45,18 @@ class Documents:
         return document(start=SPRING, hours=23, mrid=f"SECRET-DOCUMENT-{self.number:03d}")
 
 
+def described(message: MessageRow) -> str:
+    return f"written by the author of {message.message_id}"
+
+
 @pytest.fixture(scope="module")
 def journals() -> Journals:
     found = generate(21, 12, days=1, documents=Documents())
+    for rows in found.rows.values():
+        rows[:] = [
+            replace(row, sender_description=described(row)) if isinstance(row, MessageRow) else row
+            for row in rows
+        ]
     like = next(r for r in envelope_rows() if isinstance(r, EnvelopeRow) and r.content)
     found.rows[BUS] = [
         replace(like, message_id=ENVELOPE, content=readings(METER)),
@@ -81,9 +89,9 @@ def uncompressed(file: Place) -> bytes:
 def land_rows_of_a_newer_version(lake: Lake, rows: list[MessageRow | EnvelopeRow]) -> None:
     """They are text here, and wait in quarantine."""
     stored = [journal_rows.write(row) for row in rows]
-    newer = [Stored(one.at, one.kind, 9, one.payload) for one in stored]
+    newer = [(number, one.at, one.kind, 9, one.payload) for number, one in enumerate(stored, 1)]
     name = SegmentName(*NEWER_NAME, 1, len(newer))
-    Landing(lake.landing).put(name, to_table(NEWER, list(enumerate(newer, 1))), 0)
+    Landing(lake.landing).put(name, to_table(NEWER, newer), 0)
 
 
 NEWER_NAME = (NEWER.component, NEWER.instance)
@@ -124,6 +132,7 @@ def test_after_an_erasure_no_file_of_the_lake_holds_the_document(tmp_path, spark
     secret = message.content.partition(b"<mRID>")[2].partition(b"<")[0]
     needles = [
         secret,
+        described(message).encode(),
         f"M{METER}".encode(),
         base64.b64encode(message.content),
         base64.b64encode(readings(METER)),
@@ -151,6 +160,8 @@ def test_after_an_erasure_no_file_of_the_lake_holds_the_document(tmp_path, spark
         "quarantine",
         "restricted/bronze/journal",
         "restricted/bronze/quarantine",
+        "tables/silver/message_views",
+        "tables/silver/proofs",
         *(f"restricted/content/{name}" for name in content),
     }
     before = keys(lake)

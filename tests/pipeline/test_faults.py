@@ -225,7 +225,7 @@ def test_bad_rows_go_to_quarantine_and_can_be_replayed(tmp_path, spark, monkeypa
         Stored(good, "capacity-allocation", 9, json.dumps({**ALLOCATION, "user": "u7"})),
     ]
     monkeypatch.delitem(USERS, "capacity-allocation")
-    table = to_table(who, list(enumerate(stored, 1)))
+    table = to_table(who, [(number, *row) for number, row in enumerate(stored, 1)])
     Landing(pipeline.lake.landing).put(SegmentName(who.component, who.instance, 1, 7), table, 0)
     done = pipeline.ingest()
     assert (done["rows"], done["quarantined"], done["repeated"]) == (1, 6, 0)
@@ -512,6 +512,14 @@ def test_no_spark_is_one_clear_line(tmp_path, words):
     (line,) = run.stderr.splitlines()
     assert "Spark is not installed: pip install 'gridpost[pipeline]'" in line
     assert not (tmp_path / "lake").exists()
+
+
+def test_another_version_of_spark_is_one_clear_line(monkeypatch):
+    from gridpost.pipeline import session
+
+    monkeypatch.setattr(session, "version", lambda name: "3.5.1")
+    with pytest.raises(Refusal, match=r"Spark 3\.5\.1 is installed, 4\.2 is needed"):
+        session.check_spark()
 
 
 @pytest.mark.parametrize("words", [["build"], ["ingest", "--continuous"]])

@@ -30,7 +30,7 @@ from gridpost.stores.sqlite import SqliteStore
 from support import strategies
 from support.boxed import note
 from support.builders import NOW
-from support.child import environment
+from support.child import environment, run_python
 from support.waiting import eventually
 
 CLI = [sys.executable, "-c", "from gridpost.cli import main; main()"]
@@ -64,7 +64,7 @@ def test_every_kind_of_row_keeps_its_values_in_a_segment(data):
         data.draw(strategies.journal_rows(kind))
         for kind in data.draw(st.lists(st.sampled_from(list(KINDS.values())), max_size=8))
     ]
-    stored = [(number, journal_rows.write(row)) for number, row in enumerate(rows, 1)]
+    stored = [(number, *journal_rows.write(row)) for number, row in enumerate(rows, 1)]
     table = to_table(IDENTITY, stored)
     assert table.schema == SCHEMA
     for row, found in zip(rows, table.to_pylist(), strict=True):
@@ -81,10 +81,27 @@ def _sound(value: object) -> object:
 
 def test_a_row_of_a_newer_version_keeps_its_payload():
     stored = journal_rows.Stored(0, "moon", 7, '{"phase":"full"}')
-    (found,) = to_table(IDENTITY, [(1, stored)]).to_pylist()
+    (found,) = to_table(IDENTITY, [(1, *stored)]).to_pylist()
     assert (found["kind"], found["schema_version"]) == ("moon", 7)
     assert found["payload"] == '{"phase":"full"}'
     assert isinstance(journal_rows.read(stored), UnknownRow)
+
+
+async def test_an_exporter_does_not_load_what_only_others_need(tmp_path):
+    """It starts beside every component: pyarrow loads pandas when it is given a list."""
+    store = SqliteStore.open(tmp_path / "home/store", "B1")
+    await write(store, 3)
+    await store.run(lambda unit: unit.journal.append(note("other")))
+    await store.close()
+    (tmp_path / "b.toml").write_text('component = "broker"\nhome = "home"\n')
+    run = run_python(
+        "-c",
+        "import sys; from pathlib import Path; "
+        "from gridpost.assembly.journal_export import export_job; "
+        f"(done,) = export_job(Path({str(tmp_path / 'b.toml')!r}), None, 100).once(); "
+        "print(done.rows, {'pandas', 'gridpost.assembly.broker_configuration'} & set(sys.modules))",
+    )
+    assert run.stdout.split(maxsplit=1) == ["4", "set()\n"], run.stderr
 
 
 async def test_segments_hold_every_row_once_and_say_so(tmp_path):

@@ -17,7 +17,6 @@ from gridpost.core.segment import SegmentName
 from gridpost.pipeline.build import Builder, BuildSettings
 from gridpost.pipeline.gold.sla import Agreement
 from gridpost.pipeline.lake import DELTA, OUTDATED, PARQUET, Lake
-from gridpost.stores.journal_rows import Stored
 from gridpost.stores.segments.columns import to_table
 from gridpost.stores.segments.landing import Landing
 
@@ -103,7 +102,7 @@ def steps_of(lake: Lake) -> set[int]:
 def unknown_rows(lake: Lake) -> None:
     """Of a version that this one does not know yet."""
     told = '{"side":"sent","message_id":"m","event":"ACCEPT","state":"ACCEPTED","moved":true}'
-    rows = [(number, Stored(AT, "tracking", 9, told)) for number in (1, 2)]
+    rows = [(number, AT, "tracking", 9, told) for number in (1, 2)]
     name = SegmentName(STRANGER.component, STRANGER.instance, 1, 2)
     Landing(lake.landing).put(name, to_table(STRANGER, rows), 0)
 

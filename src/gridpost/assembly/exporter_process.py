@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -122,6 +123,8 @@ class ExporterProcess:
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for the component, which then stops the exporter itself.
             start_new_session=True,
+            # numpy, which pyarrow loads, would start a thread for each core, all of them busy for a while.
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
         )
         self._starts += 1
         log.info("journal exporter started", pid=process.pid)

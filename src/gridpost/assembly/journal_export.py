@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
-from watchfiles import watch
 
-from gridpost.assembly.broker_configuration import QueuesPostgresSection
 from gridpost.assembly.clock import SystemClock
 from gridpost.assembly.configuration import read_toml
 from gridpost.assembly.journal_configuration import landing_of
-from gridpost.assembly.postgres_configuration import PostgresSection
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline.files import Place, place
 from gridpost.stores.segments.export import (
@@ -27,6 +23,9 @@ from gridpost.stores.segments.export import (
     lower_priority,
 )
 from gridpost.stores.segments.landing import Landing
+
+if TYPE_CHECKING:
+    from gridpost.assembly.postgres_configuration import PostgresSection
 
 
 class JournalExporter(Protocol):
@@ -40,38 +39,28 @@ class ExportJob:
     """What `gridpost journal export` was asked to do."""
 
     exporter: JournalExporter
-    watched: Path | None
-    """The store whose changes the kernel tells; None: a database elsewhere."""
+    store: Path | None
+    """That of the component; None: a database elsewhere."""
 
     def component_cpu_seconds(self) -> float | None:
         """Of the component beside which this runs; None: it does not run, or elsewhere."""
-        return None if self.watched is None else component_cpu_seconds(self.watched)
+        return None if self.store is None else component_cpu_seconds(self.store)
 
     def once(self) -> list[Export]:
         return self.exporter.run()
 
     def follow(self, interval: timedelta, stop: threading.Event) -> Iterator[list[Export]]:
-        """After each change of the store, at most once in an interval."""
+        """What is new, once in an interval.
+
+        Nobody watches the files of the store in between: a busy component changes them all the time, and
+        to be told of it cost two thirds of what the export itself does.
+        """
         yield self.exporter.run()
-        last = time.monotonic()
-        seconds = interval.total_seconds()
-        for _ in self._changes(seconds, stop):
-            if stop.wait(max(0.0, last + seconds - time.monotonic())):
-                break
-            last = time.monotonic()
+        while not stop.wait(interval.total_seconds()):
             done = self.exporter.run()
             if any(one.segments for one in done):
                 yield done
         yield self.exporter.run()
-
-    def _changes(self, seconds: float, stop: threading.Event) -> Iterator[object]:
-        if self.watched is not None:
-            # Commits append to the write-ahead log.
-            yield from watch(
-                self.watched, stop_event=stop, recursive=False, step=200, raise_interrupt=False
-            )
-        while self.watched is None and not stop.wait(seconds):
-            yield None
 
 
 def export_job(file: Path, landing: str | Place | None, rows: int) -> ExportJob:
@@ -121,6 +110,10 @@ def _database(file: Path, content: dict[str, Any]) -> PostgresSection | None:
     kind = store.get("kind") if isinstance(store, dict) else store
     if kind != "postgres" or not isinstance(section, dict):
         return None
+    # Only here: what a configuration of a broker needs takes longer to load than everything else.
+    from gridpost.assembly.broker_configuration import QueuesPostgresSection
+    from gridpost.assembly.postgres_configuration import PostgresSection
+
     model = QueuesPostgresSection if content["component"] == "broker" else PostgresSection
     try:
         return model(**section).beside(file.resolve().parent)

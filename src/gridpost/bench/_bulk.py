@@ -39,7 +39,7 @@ def land(journals: Journals, landing: Place, tracking_events: int) -> tuple[int,
     """Segments with at least this many tracking events; how many rows and events there are."""
     tables = {
         who: to_table(
-            who, [(number, journal_rows.write(row)) for number, row in enumerate(rows, 1)]
+            who, [(number, *journal_rows.write(row)) for number, row in enumerate(rows, 1)]
         )
         for who, rows in journals.rows.items()
     }

@@ -102,13 +102,13 @@ class Journals:
         written = []
         for identity, rows in self.rows.items():
             numbered = [
-                (number, journal_rows.write(row)) for number, row in enumerate(rows, start=1)
+                (number, *journal_rows.write(row)) for number, row in enumerate(rows, start=1)
             ]
             for at in range(0, len(numbered), segment_rows):
                 part = numbered[at : at + segment_rows]
                 name = SegmentName(identity.component, identity.instance, part[0][0], part[-1][0])
                 if wanted(name):
-                    newest = max(stored.at for _, stored in part)
+                    newest = max(at for _, at, *_ in part)
                     written.append(folder.put(name, to_table(identity, part), newest))
         return written
 

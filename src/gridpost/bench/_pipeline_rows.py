@@ -19,8 +19,10 @@ from gridpost.bench._documents import document
 from gridpost.bench._timing import median
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.pipeline import admit, bronze
+from gridpost.pipeline.file_rows import worked
+from gridpost.pipeline.files import place
 from gridpost.pipeline.lake import Lake
-from gridpost.pipeline.proofs import AUDIT, Auditor, KnownCertificate, judging
+from gridpost.pipeline.proofs import AUDIT, EVIDENCE, Auditor, KnownCertificate, judging
 from gridpost.pipeline.silver import facts
 from gridpost.pipeline.silver.market import SPARK_PARSED, parse_document, parse_documents
 from gridpost.pipeline.silver.messages import proofs
@@ -57,7 +59,7 @@ def _prepare(certificates: list[KnownCertificate], roots: tuple[bytes, ...]) -> 
 def _judge(task: tuple[str, int]) -> Counter[str]:
     assert _auditor is not None
     file, group = task
-    table = parquet.ParquetFile(file).read_row_group(group)
+    table = parquet.ParquetFile(file).read_row_group(group, columns=EVIDENCE.names)
     found: Counter[str] = Counter()
     for batch in _auditor(iter(table.to_batches())):
         found.update(batch["verdict"].to_pylist())
@@ -89,11 +91,11 @@ def verify(spark: Any, home: Path, journals: Any) -> tuple[float, float]:
     total = parquet.read_metadata(file).num_rows
     groups = [(str(file), number) for number in range(parquet.read_metadata(file).num_row_groups)]
     certificates, roots = _certificates(journals), journals.roots
-    judge = judging(certificates, roots, "")
+    judge = judging(certificates, roots)
 
     def ours() -> Counter[str]:
-        frame = spark.read.parquet(str(file)).repartition(2, *facts.ROW)  # as a build spreads them
-        rows = frame.mapInArrow(judge, AUDIT).groupBy("verdict").count().collect()
+        frame = worked(spark, [place(file)], EVIDENCE, judge, AUDIT)
+        rows = frame.groupBy("verdict").count().collect()
         return Counter({row["verdict"]: row["count"] for row in rows})
 
     with _pool(certificates, roots) as pool:

@@ -35,7 +35,7 @@ def export(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until stopped, after each change.")
+        bool, typer.Option("--follow", help="Go on until stopped, once in each interval.")
     ] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between segments when following.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from gridpost.pipeline import bronze
 from gridpost.pipeline.alerts import STUCK_AFTER
+from gridpost.pipeline.file_rows import worked
 from gridpost.pipeline.gold import capacity as capacity_figures
 from gridpost.pipeline.gold import delivery as figures
 from gridpost.pipeline.gold import envelopes as response_figures
@@ -26,8 +28,8 @@ from gridpost.pipeline.incremental import (
     Incremental,
     digest,
 )
-from gridpost.pipeline.lake import OUTDATED, Lake, Progress, silent
-from gridpost.pipeline.proofs import AUDIT, KnownCertificate, judging
+from gridpost.pipeline.lake import OUTDATED, Lake, Part, Progress, Table, silent
+from gridpost.pipeline.proofs import AUDIT, EVIDENCE, KnownCertificate, judging
 from gridpost.pipeline.ranges import Mark, Range, gaps, marks
 from gridpost.pipeline.silver import capacity, envelopes, facts, market_views
 from gridpost.pipeline.silver.market import DEFAULT_ZONE, FORM, SPARK_PARSED, parse_documents
@@ -255,21 +257,24 @@ class Builder(Incremental):
                 *(root.hex() for root in self._settings.roots),
             ]
         )
-        judge = judging(certificates, self._settings.roots, self.result.build)
-
+        judge = judging(certificates, self._settings.roots)
         documents = self._lake.table(CONTENT, "documents")
 
-        def judged(evidence: DataFrame) -> DataFrame:
-            if documents.pointer().parts:
-                # Of the journal row that the evidence is from: what its sender had signed.
-                held = self._read(documents, documents.pointer().parts).select(
-                    *facts.ROW, "content"
-                )
-                evidence = evidence.join(held, on=list(facts.ROW), how="left")
-            return self._spread(evidence).mapInArrow(judge, AUDIT).drop("build")
+        def judged(proven: Table, parts: Sequence[Part]) -> DataFrame:
+            days = {part.partition for part in parts}
+            held = [part for part in documents.pointer().parts if part.partition in days]
+            if not held:
+                return worked(self._spark, proven.files(parts), EVIDENCE, judge, AUDIT)
+            # Of the journal row that the evidence is from: what its sender had signed.
+            contents = self._read(documents, held).select(*facts.ROW, "content")
+            told = self._read(proven, parts)
+            wanted = (name for name in EVIDENCE.names if name in told.columns)
+            evidence = told.select(*facts.ROW, *wanted)
+            joined = evidence.join(contents, on=list(facts.ROW), how="left")
+            return self._spread(joined).mapInArrow(judge, AUDIT)
 
         self._progress("gold.proof_audit")
-        self._per_day(GOLD, AUDITED, ("proofs",), judged, also=text)
+        self._per_day(GOLD, AUDITED, ("proofs",), lambda found: found, also=text, read=judged)
         return self.result
 
     def forget_reasons(self) -> None:

@@ -32,7 +32,13 @@ LAYER, TABLE = "silver", "tombstones"
 CONTENT = "content"
 # What goes, by kind of journal row.
 ERASED = {
-    MessageRow.KIND: (CONTENT, "ba_message_id", "sender_application", "conversation_id"),
+    MessageRow.KIND: (
+        CONTENT,
+        "ba_message_id",
+        "sender_application",
+        "conversation_id",
+        "sender_description",
+    ),
     TrackingRow.KIND: ("detail",),
     TransferRow.KIND: ("detail",),
     RefusalRow.KIND: ("details",),

@@ -101,12 +101,17 @@ def erase(
 _STAMP = pa.timestamp("us", tz="UTC")
 # Texts that people wrote, by table; ids, fingerprints, signatures and times stay.
 _EMPTIED = {
-    "silver.message_views": ("ba_message_id", "sender_application", "conversation_id"),
+    "silver.message_views": (
+        "ba_message_id",
+        "sender_application",
+        "conversation_id",
+        "sender_description",
+    ),
     "silver.messages": ("ba_message_id", "failure.detail"),
     "silver.tracking_events": ("detail",),
     "silver.transfers": ("detail",),
     "silver.refusals": ("details",),
-    "silver.proofs": ("ba_message_id", "sender_application"),
+    "silver.proofs": ("ba_message_id", "sender_application", "sender_description"),
 }
 _JOURNALS = {"bronze.journal": BRONZE, "bronze.quarantine": QUARANTINE}
 Change = Callable[[DataFrame, list[str]], DataFrame]
@@ -122,6 +127,8 @@ def _columns_emptied(columns: tuple[str, ...]) -> Change:
         changed = {}
         for name in columns:
             column, _, field = name.partition(".")
+            if column not in frame.columns:
+                continue  # In a part of an older version.
             old = F.col(column)
             nothing = old.withField(field, F.lit("")) if field else F.lit("")
             changed[column] = F.when(doomed & old.isNotNull(), nothing).otherwise(old)

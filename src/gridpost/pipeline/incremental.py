@@ -130,11 +130,12 @@ class Incremental:
         also: str = "",
         while_open: str = "",
         source: str = SILVER,
+        read: Callable[[Table, Sequence[Part]], DataFrame] | None = None,
     ) -> None:
         """Make a table anew for days whose inputs are others than the last time.
 
         `also` is what else all figures depend on, `while_open` what those of days depend on that
-        still have something undecided.
+        still have something undecided; `read` takes the place of Spark's reader.
         """
         sources = [self._lake.table(source, name) for name in inputs]
         pointers = [given.pointer() for given in sources]
@@ -154,8 +155,9 @@ class Incremental:
         gone = set(has) - set(wanted)
         if not changed and not gone and _made_once(pointer):
             return
+        read = read or self._read
         frames = [
-            self._read(given, [p for p in one.parts if p.partition in changed])
+            read(given, [p for p in one.parts if p.partition in changed])
             for given, one in zip(sources, pointers, strict=True)
         ]
         # Several tables are made of the same rows: which build wrote those does not matter here.

@@ -33,7 +33,7 @@ PROVEN, NOT_PROVEN, INCOMPLETE = "proven", "not proven", "incomplete"
 AUDIT = (
     "day date, message_id string, sender_code string, receiver_code string, message_type string, "
     "generated timestamp, origin string, origin_reason string, receipt string, "
-    "receipt_reason string, verdict string, build string"
+    "receipt_reason string, verdict string"
 )
 _AUDIT = pa.schema(
     [
@@ -48,9 +48,30 @@ _AUDIT = pa.schema(
         ("receipt", pa.string()),
         ("receipt_reason", pa.string()),
         ("verdict", pa.string()),
-        ("build", pa.string()),
     ]
 )
+_TEXTS = (
+    *("message_id", "internal_type", "sender_code", "receiver_code", "message_type"),
+    *("generated_text", "extension", "related_message_id", "ba_message_id", "sender_application"),
+    *("signature", "signature_algorithm", "signing_certificate_id", "sender_description"),
+)
+_ACK_TEXTS = (
+    *("acknowledgement_id", "sender_code", "receiver_code", "message_type", "generated_text"),
+    *("extension", "signature", "signature_algorithm", "signing_certificate_id"),
+    "sender_description",
+)
+EVIDENCE = pa.schema(
+    [
+        ("day", pa.date32()),
+        *((name, pa.string()) for name in _TEXTS),
+        ("generated", pa.timestamp("us", tz="UTC")),
+        ("fingerprint", pa.binary()),
+        *((f"ack_{name}", pa.string()) for name in _ACK_TEXTS),
+        ("ack_generated", pa.timestamp("us", tz="UTC")),
+        ("ack_content", pa.binary()),
+    ]
+)
+"""What is judged; `content`, where it is known, comes on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +89,7 @@ class KnownCertificate:
 class Auditor:
     """Judges rows; it remembers certificates that it read and paths that it found."""
 
-    def __init__(
-        self, certificates: Iterable[KnownCertificate], roots: tuple[bytes, ...], build: str = ""
-    ) -> None:
+    def __init__(self, certificates: Iterable[KnownCertificate], roots: tuple[bytes, ...]) -> None:
         self._by_owner: dict[str, list[KnownCertificate]] = {}
         self._issuers: list[bytes] = []
         for known in certificates:
@@ -79,7 +98,6 @@ class Auditor:
             elif known.kind == CertificateKind.SIGNING:
                 self._by_owner.setdefault(known.owner, []).append(known)
         self._roots = roots
-        self._build = build
         self._known: dict[bytes, Certificate] = {}
         self._trusted: dict[bytes, tuple[datetime, datetime]] = {}
 
@@ -89,8 +107,8 @@ class Auditor:
             yield pa.RecordBatch.from_pylist(rows, schema=_AUDIT)
 
     def judge(self, row: dict[str, Any]) -> dict[str, Any]:
-        origin, origin_reason = self._origin(row)
-        receipt, receipt_reason = self._receipt(row)
+        origin, origin_reason = _found(self._origin, row)
+        receipt, receipt_reason = _found(self._receipt, row)
         facts = (origin, receipt)
         if facts == (PROVEN, PROVEN):
             verdict = PROVEN
@@ -103,7 +121,6 @@ class Auditor:
             "receipt": receipt,
             "receipt_reason": receipt_reason,
             "verdict": verdict,
-            "build": self._build,
         }
 
     def _origin(self, row: dict[str, Any]) -> tuple[str, str]:
@@ -133,10 +150,7 @@ class Auditor:
         if acknowledged is None or not hmac.compare_digest(acknowledged, row["fingerprint"]):
             return NOT_PROVEN, "the acknowledged fingerprint is not that of the message"
         metadata = _metadata(row, "ack_", row["ack_acknowledgement_id"], row["message_id"])
-        try:
-            algorithm = STANDARD.signature(row["ack_signature_algorithm"] or "SHA-512")
-        except Refusal as refusal:
-            return NOT_PROVEN, refusal.message
+        algorithm = STANDARD.signature(row["ack_signature_algorithm"] or "SHA-512")
         digest = fingerprint(metadata, content, algorithm.new_hash)
         return self._signed(metadata, digest, row, "ack_")
 
@@ -144,18 +158,15 @@ class Auditor:
         self, metadata: Metadata, digest: bytes, row: dict[str, Any], prefix: str
     ) -> tuple[str, str]:
         candidates = self._by_owner.get(metadata.sender_code, [])
-        try:
-            data = SignatureData(
-                STANDARD.signature(row[f"{prefix}signature_algorithm"] or "SHA-512"),
-                row[f"{prefix}signing_certificate_id"],
-                row[f"{prefix}signature"],
-            )
-            if not candidates:
-                return INCOMPLETE, f"no signing certificate of {metadata.sender_code} is known"
-            certificates = [self._read(k) for k in candidates]
-            used = check_signature(metadata, digest, data, certificates, DEFAULT)
-        except Refusal as refusal:
-            return NOT_PROVEN, refusal.message
+        data = SignatureData(
+            STANDARD.signature(row[f"{prefix}signature_algorithm"] or "SHA-512"),
+            row[f"{prefix}signing_certificate_id"],
+            row[f"{prefix}signature"],
+        )
+        if not candidates:
+            return INCOMPLETE, f"no signing certificate of {metadata.sender_code} is known"
+        certificates = [self._read(k) for k in candidates]
+        used = check_signature(metadata, digest, data, certificates, DEFAULT)
         at = metadata.generated.at
         for known in candidates:
             revoked = known.revoked_at if known.der == used.der else None
@@ -188,23 +199,31 @@ class Auditor:
 
 
 def judging(
-    certificates: Sequence[KnownCertificate], roots: tuple[bytes, ...], build: str
+    certificates: Sequence[KnownCertificate], roots: tuple[bytes, ...]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What mapInArrow runs, where it runs."""
     known = tuple(certificates)
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _auditor(known, roots, build)(batches)
+        yield from _auditor(known, roots)(batches)
 
     return judge
 
 
 @lru_cache(maxsize=2)
-def _auditor(
-    certificates: tuple[KnownCertificate, ...], roots: tuple[bytes, ...], build: str
-) -> Auditor:
+def _auditor(certificates: tuple[KnownCertificate, ...], roots: tuple[bytes, ...]) -> Auditor:
     """One for all tasks of a worker: a certificate is read, and its path found, once."""
-    return Auditor(certificates, roots, build)
+    return Auditor(certificates, roots)
+
+
+def _found(
+    judge: Callable[[dict[str, Any]], tuple[str, str]], row: dict[str, Any]
+) -> tuple[str, str]:
+    """Whatever evidence cannot be used is a verdict about its message, and of no other."""
+    try:
+        return judge(row)
+    except Refusal as refusal:
+        return NOT_PROVEN, refusal.message
 
 
 def _metadata(row: dict[str, Any], prefix: str, message_id: str, related: str) -> Metadata:

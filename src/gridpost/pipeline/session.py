@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ from gridpost.core.refusal import Refusal, Rule
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-JAVA = 17
+JAVA, SPARK = 17, "4.2"
 
 # What the tables depend on, wherever Spark runs.
 SQL = {
@@ -170,6 +171,13 @@ def check_spark() -> None:
     """Before anything is imported that needs it."""
     if find_spec("pyspark") is None:
         raise Refusal(Rule.USAGE, "Spark is not installed: pip install 'gridpost[pipeline]'")
+    with suppress(PackageNotFoundError):
+        found = version("pyspark")
+        if not found.startswith(f"{SPARK}."):
+            raise Refusal(
+                Rule.USAGE,
+                f"Spark {found} is installed, {SPARK} is needed: pip install 'gridpost[pipeline]'",
+            )
 
 
 def check_java() -> None:

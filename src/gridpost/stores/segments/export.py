@@ -20,9 +20,8 @@ from pathlib import Path
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import Manifest, SegmentName
-from gridpost.stores.journal_rows import Stored
 from gridpost.stores.process_time import cpu_seconds
-from gridpost.stores.segments.columns import to_table
+from gridpost.stores.segments.columns import Numbered, to_table
 from gridpost.stores.segments.landing import Landing
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.faults import refusing
@@ -76,10 +75,12 @@ class Exporter:
         lost: list[tuple[int, int]] = []
         with self._alone(), self._reading() as reader:
             identity = _identity(reader)
-            after = max(SqliteJournal(reader).exported(), self._landing.last(identity))
+            after = SqliteJournal(reader).exported()
             # What comes while this runs waits for the next time: under load it would never end, and
             # each of its segments would hold next to nothing.
             (end,) = reader.execute(_LAST).fetchone()
+            if after < end:
+                after = max(after, self._landing.last(identity))
             while after < end and (rows := self._read(reader, after)):
                 first, last = rows[0][0], rows[-1][0]
                 if first != after + 1:
@@ -91,20 +92,16 @@ class Exporter:
                 self._mark(after)
         return Export(identity, tuple(segments), tuple(lost), time.process_time() - started)
 
-    def _read(self, reader: sqlite3.Connection, after: int) -> list[tuple[int, Stored]]:
-        found: list[tuple[int, Stored]] = []
+    def _read(self, reader: sqlite3.Connection, after: int) -> list[Numbered]:
+        found: list[Numbered] = []
         octets = 0
         with refusing(), closing(reader.execute(_READ, (after, self._rows))) as cursor:
-            for sequence, *columns in cursor:
-                stored = Stored._make(columns)
-                # A hole inside would make the range in the name a lie.
-                if found and sequence != found[-1][0] + 1:
-                    break
-                found.append((sequence, stored))
-                octets += len(stored.payload)
+            for row in cursor:
+                found.append(row)
+                octets += len(row[4])
                 if octets > _OCTETS:
                     break
-        return found
+        return without_hole(found)
 
     def _mark(self, sequence: int) -> None:
         """The only write; the component waits for it no longer than for a commit of its own."""
@@ -139,6 +136,14 @@ def _identity(reader: sqlite3.Connection) -> Identity:
     with refusing():
         meta = dict(reader.execute("SELECT name, value FROM meta").fetchall())
     return Identity(meta["component"], meta["instance"])
+
+
+def without_hole(rows: list[Numbered]) -> list[Numbered]:
+    """Up to the first hole: inside of a segment it would make the range in the name a lie."""
+    if not rows or rows[-1][0] - rows[0][0] + 1 == len(rows):
+        return rows
+    first = rows[0][0]
+    return [row for at, row in enumerate(rows) if row[0] == first + at]
 
 
 def component_cpu_seconds(store: Path) -> float | None:

@@ -13,13 +13,12 @@ from datetime import datetime
 from gridpost.core.journal import Identity
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.segment import Manifest, SegmentName
-from gridpost.stores.journal_rows import Stored
 from gridpost.stores.postgres.faults import refusing
 from gridpost.stores.postgres.journal import PostgresJournal, Stream, streams
 from gridpost.stores.postgres.session import Connection, connect
 from gridpost.stores.postgres.settings import PostgresSettings
-from gridpost.stores.segments.columns import to_table
-from gridpost.stores.segments.export import Export
+from gridpost.stores.segments.columns import Numbered, to_table
+from gridpost.stores.segments.export import Export, without_hole
 from gridpost.stores.segments.landing import Landing
 from gridpost.stores.values import to_microseconds
 
@@ -66,10 +65,12 @@ class PostgresExporter:
         journal = PostgresJournal(connection, stream)
         segments: list[Manifest] = []
         lost: list[tuple[int, int]] = []
-        after = max(journal.exported(), self._landing.last(identity))
+        after = journal.exported()
         # What comes while this runs waits for the next time, as in `Exporter`.
         found = connection.execute(_LAST, (stream.number,)).fetchone()
         end = 0 if found is None else int(found[0])
+        if after < end:
+            after = max(after, self._landing.last(identity))
         while after < end and (rows := self._read(connection, stream, after)):
             first, last = rows[0][0], rows[-1][0]
             if first != after + 1:
@@ -81,10 +82,6 @@ class PostgresExporter:
             journal.mark_exported(after)
         return Export(identity, tuple(segments), tuple(lost), time.process_time() - started)
 
-    def _read(self, connection: Connection, stream: Stream, after: int) -> list[tuple[int, Stored]]:
-        rows: list[tuple[int, Stored]] = []
-        for sequence, *columns in connection.execute(_READ, (stream.number, after, self._rows)):
-            if rows and sequence != rows[-1][0] + 1:
-                break
-            rows.append((sequence, Stored._make(columns)))
-        return rows
+    def _read(self, connection: Connection, stream: Stream, after: int) -> list[Numbered]:
+        found = connection.execute(_READ, (stream.number, after, self._rows)).fetchall()
+        return without_hole(found)
