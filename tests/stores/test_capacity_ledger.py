@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -422,6 +423,48 @@ async def test_a_work_that_fails_in_the_middle_leaves_nothing_behind(place):
         assert not answer.repeated
         assert answer.notices[-1].sequence_id == 0
     finally:
+        await ledger.close()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_works_that_share_a_commit_with_one_that_fails_stay_wherever_it_stands(place, which):
+    ledger = open_ledger(place)
+    gate = threading.Event()
+
+    def work(number):
+        def allocates(unit):
+            gate.wait(30)
+            wanted = [asked([order(5)], correlation_id=f"c{number}")]
+            answer = desk.allocate(unit, NAMES, wanted, NOW, WINDOW)
+            if number == which:
+                raise Refusal(Rule.STORE_FULL, "no space left")
+            return answer
+
+        return allocates
+
+    try:
+        await publish(ledger)
+        entries = await all_entries(ledger)
+        # The first is under way and waits; the others gather behind it.
+        runs = [asyncio.ensure_future(ledger.run(work(number))) for number in range(3)]
+        await asyncio.sleep(0)
+        gate.set()
+        told = await asyncio.gather(*runs, return_exceptions=True)
+        assert [isinstance(answer, Refusal) for answer in told] == [n == which for n in range(3)]
+        kept = [answer for answer in told if not isinstance(answer, Refusal)]
+        assert [answer.notices[-1].sequence_id for answer in kept] == [0, 1]
+        added = (await all_entries(ledger))[len(entries) :]
+        assert [str(entry.sequence) for entry in added] == [
+            str(answer.outcomes[0][0].allocation_id) for answer in kept
+        ]
+        before = ledger.look(numbers)
+        await ledger.close()
+        ledger = open_ledger(place)
+        assert ledger.look(numbers) == before
+        # What failed can be asked for again; nothing was kept of it.
+        assert not (await allocate(ledger, [order(5)], correlation_id=f"c{which}")).repeated
+    finally:
+        gate.set()
         await ledger.close()
 
 

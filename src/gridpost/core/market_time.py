@@ -41,14 +41,14 @@ class MarketTime:
             ) from None
 
     def day_of(self, instant: datetime) -> date:
-        return instant.astimezone(self.zone).date()
+        return _day_of(self.zone, instant)
 
     def start_of(self, day: date) -> datetime:
         return self.at(day, time(0))
 
     def at(self, day: date, clock: time) -> datetime:
         """A time of a day, in UTC. One that the clock change skips is that much later."""
-        return datetime.combine(day, clock, self.zone).astimezone(UTC)
+        return _at(self.zone, day, clock)
 
     def end_of(self, day: date) -> datetime:
         return self.start_of(day + timedelta(days=1))
@@ -58,8 +58,27 @@ class MarketTime:
 
     def unit_at(self, start: datetime, unit: timedelta) -> Period | None:
         """The market time unit that starts at an instant; None: none does."""
-        elapsed = start - self.start_of(self.day_of(start))
-        return Period(start, start + unit) if not elapsed % unit else None
+        return _unit_at(self, start, unit)
+
+
+# Periods of a market are few, and asked for again and again.
+_KNOWN = 4096
+
+
+@lru_cache(_KNOWN)
+def _day_of(zone: ZoneInfo, instant: datetime) -> date:
+    return instant.astimezone(zone).date()
+
+
+@lru_cache(_KNOWN)
+def _at(zone: ZoneInfo, day: date, clock: time) -> datetime:
+    return datetime.combine(day, clock, zone).astimezone(UTC)
+
+
+@lru_cache(_KNOWN)
+def _unit_at(market: MarketTime, start: datetime, unit: timedelta) -> Period | None:
+    elapsed = start - market.start_of(market.day_of(start))
+    return Period(start, start + unit) if not elapsed % unit else None
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from json.encoder import encode_basestring_ascii as _text
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -38,6 +39,8 @@ class State:
         self.commit = 0
         self.sequence_ids: dict[str, int] = {}
         self.broadcasts = 0
+        self.last_entry: int | None = None
+        """The highest number of a line; None: the ledger has to be asked."""
         self.dirty = False
 
 
@@ -247,16 +250,26 @@ class CapacityWork(ABC):
     def keep_outcome(
         self, user: str, correlation_id: str, at: datetime, outcomes: Sequence[Outcome]
     ) -> None:
-        text = write_json(
-            [(o.client_id, o.success, o.message, o.allocation_id, o.confirmed) for o in outcomes]
-        )
-        self._kept[user, correlation_id] = (to_microseconds(at), text)
+        self._kept[user, correlation_id] = (to_microseconds(at), write_outcomes(outcomes))
 
     def forget_outcomes(self, before: datetime) -> int:
         return self._forget(to_microseconds(before))
 
     def _one(self, at: datetime, kind: str, **columns: Any) -> None:
         self._append([Line(self._state.commit, to_microseconds(at), kind, **columns)])
+
+
+def write_outcomes(outcomes: Iterable[Outcome]) -> str:
+    """The text that `write_json` would give: there is one for each request."""
+    return f"[{','.join(map(_outcome, outcomes))}]"
+
+
+def _outcome(told: Outcome) -> str:
+    number, confirmed = told.allocation_id, told.confirmed
+    return (
+        f"[{_text(told.client_id)},{'true' if told.success else 'false'},{_text(told.message)},"
+        f"{'null' if number is None else number},{'null' if confirmed is None else confirmed}]"
+    )
 
 
 W = TypeVar("W", bound=CapacityWork)

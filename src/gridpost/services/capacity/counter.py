@@ -74,26 +74,29 @@ class Counter:
             except Exception as error:
                 responses[number] = self._failed(question, error)
             else:
-                self._count(request, "answered")
+                self._count(type(request), "answered")
         notices: tuple[Notice, ...] = ()
         if asked:
             told, notices = await self._allocate(list(asked.values()))
+            answered = 0
             for number, outcomes in zip(asked, told, strict=True):
                 question = questions[number]
                 if isinstance(outcomes, Exception):
                     responses[number] = self._failed(question, outcomes)
                 else:
                     responses[number] = AllocationResp(tuple(map(_result, outcomes)))
-                    self._count(question.request, "answered")
+                    answered += 1
+            if answered:
+                self._count(AllocationReq, "answered", answered)
         return [responses[number] for number in range(len(questions))], notices
 
-    def _count(self, request: Request, outcome: str) -> None:
-        self._service.metrics.requests.labels(type(request).__name__, outcome).inc()
+    def _count(self, kind: type[Request], outcome: str, number: int = 1) -> None:
+        self._service.metrics.requests.labels(kind.__name__, outcome).inc(number)
 
     def _failed(self, question: Question, error: Exception) -> Response:
         if not isinstance(error, Refusal):
             return self.error(question.user, error)
-        self._count(question.request, "refused")
+        self._count(type(question.request), "refused")
         if error.rule is Rule.TOO_MANY_ITEMS:
             return ErrorResp(error.message)
         return self.refused(question.request, error.message)

@@ -6,7 +6,7 @@ Nothing here waits or sends. What a work returns is published after its commit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import groupby
 
@@ -115,8 +115,9 @@ def _allocate(
     allocations = unit.allocate(grants, request, now) if grants else []
     outcomes = list(decision.outcomes)
     for grant, allocation in zip(grants, allocations, strict=True):
-        outcomes[grant.number] = replace(
-            outcomes[grant.number], allocation_id=allocation.allocation_id
+        told = outcomes[grant.number]
+        outcomes[grant.number] = Outcome(
+            told.client_id, told.success, told.message, allocation.allocation_id, told.confirmed
         )
         unit.note(_allocation_row(unit.book, grant, request, allocation))
     return tuple(outcomes), grants, allocations

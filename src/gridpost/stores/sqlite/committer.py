@@ -54,13 +54,17 @@ class Committer:
         remove_files: Callable[[list[str]], object],
         savepoints: bool = False,
     ) -> None:
-        """`savepoints`: one for each work, because works must not run again when one of them fails."""
+        """`savepoints`: one for each work, because works must not run again when one of them fails.
+
+        The first of a transaction needs none: when it fails, nothing else goes with the transaction.
+        """
         self._connection = connection
         self._bodies = bodies
         self._max_group = max_group
         self._max_bytes = max_bytes
         self._remove_files = remove_files
         self._savepoints = savepoints
+        self._is_first = False
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._lock = Lock()
@@ -100,6 +104,7 @@ class Committer:
         try:
             self._begin()
             self._group.begin()
+            self._is_first = True
             try:
                 stopping = self._gather(first, group)
             except _Spoilt:
@@ -134,10 +139,28 @@ class Committer:
         return True
 
     def _execute(self, job: _Job) -> None:
-        if self._savepoints:
-            self._execute_apart(job)
-        else:
+        if not self._savepoints:
             self._execute_plainly(job)
+        elif self._is_first:
+            self._is_first = False
+            self._execute_first(job)
+        else:
+            self._execute_apart(job)
+
+    def _execute_first(self, job: _Job) -> None:
+        """Whatever it raises undoes the transaction, which holds nothing else; another one follows."""
+        self._group.begin_work()
+        try:
+            job.result = job.work(SqliteUnit(self._group, job.files))
+        except BaseException as error:
+            if not self._connection.in_transaction:
+                raise _TransactionLost from error
+            self._connection.execute("ROLLBACK")
+            self._group.forget()
+            job.files.undo()
+            job.error = refusal_of(error) or deliverable(error)
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._group.begin()
 
     def _execute_plainly(self, job: _Job) -> None:
         """One work without a savepoint, for which SQLite would keep every page that it changes.

@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any
 
 # Rows of one statement. Fewer go by powers of two: each size is a statement of its own, and preparing
-# one costs more than executing it.
+# one costs more than executing it. Sizes that come all the time are worth theirs.
 MAX_ROWS = 64
+USUAL_ROWS = 16
 
 
 def insert_rows(
@@ -76,7 +77,10 @@ def _in(head: str, count: int) -> str:
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     at, left = 0, len(rows)
     while left:
-        size = MAX_ROWS if left >= MAX_ROWS else 1 << left.bit_length() - 1
+        if left <= USUAL_ROWS:
+            size = left
+        else:
+            size = MAX_ROWS if left >= MAX_ROWS else 1 << left.bit_length() - 1
         yield rows if size == len(rows) else rows[at : at + size]
         at += size
         left -= size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -15,6 +14,7 @@ from aiormq.exceptions import ChannelInvalidStateError
 from gridpost.core.amqp091 import Incoming, Properties, Publication, QueueCounts
 from gridpost.core.refusal import Refusal
 from gridpost.transports.amqp091 import frames
+from gridpost.transports.amqp091.confirms import Confirms
 from gridpost.transports.amqp091.faults import refusing
 from gridpost.transports.amqp091.properties import from_library, to_library
 
@@ -29,6 +29,7 @@ class Amqp091Channel:
         self._channel = channel
         self._confirms = confirms
         self._published = 0
+        self._name, self._numbered = f"{uuid4().hex}-", 0
         self._under = under
         self._cancelled: dict[str, Callable[[], None]] = {}
         self._prefetch = asyncio.Lock()
@@ -48,7 +49,8 @@ class Amqp091Channel:
         mandatory: bool = True,
     ) -> None:
         self._published += 1
-        message_id = self._message_id(properties) or None
+        # The library joins a returned message to its publication by this id: it must be unique.
+        message_id = properties.message_id or (uuid4().hex if self._confirms else None)
         with refusing(f"publishing to '{routing_key or exchange}'"):
             await self._under.basic_publish(
                 body,
@@ -62,49 +64,45 @@ class Amqp091Channel:
 
     async def publish_all(self, publications: Sequence[Publication]) -> list[Refusal | None]:
         under = self._under
-        ids = [self._message_id(each.properties) for each in publications]
+        ids = [each.properties.message_id or self._next_id() for each in publications]
         octets = b"".join(
-            frames.publication(under.number, each, message_id, under.max_content_size)
-            for each, message_id in zip(publications, ids, strict=True)
+            [
+                frames.publication(under.number, each, message_id, under.max_content_size)
+                for each, message_id in zip(publications, ids, strict=True)
+            ]
         )
         with refusing("publishing"):
             if not self._confirms:
                 await self._write(octets, until_taken=True)
                 return [None] * len(publications)
             confirms = await self._expect_confirms(ids, octets)
-        return [
-            await _told(confirm, f"publishing to '{each.routing_key or each.exchange}'")
-            for each, confirm in zip(publications, confirms, strict=True)
-        ]
+        return await confirms.told(
+            [f"publishing to '{each.routing_key or each.exchange}'" for each in publications]
+        )
 
-    async def _expect_confirms(
-        self, ids: Sequence[str], octets: bytes
-    ) -> list[asyncio.Future[Any]]:
+    async def _expect_confirms(self, ids: Sequence[str], octets: bytes) -> Confirms:
         """The library resolves these by the number of a publication, and by its id when it returns."""
         under = self._under
-        confirms: list[asyncio.Future[Any]] = []
         # Numbers follow the order on the wire: nobody publishes in between.
         async with under.lock:
             first = under.delivery_tag + 1
-            for number, message_id in enumerate(ids, first):
-                confirm = under.confirmations[number] = under.create_future()
-                under.message_id_delivery_tag[message_id] = number
-                confirm.add_done_callback(partial(self._forget_id, message_id))
-                confirms.append(confirm)
+            confirms = Confirms(under, first, ids)
             under.delivery_tag += len(ids)
             try:
                 await self._write(octets)
             except BaseException:
                 # RabbitMQ has seen none of them, and counts only what it sees.
                 under.delivery_tag -= len(ids)
-                for number, confirm in enumerate(confirms, first):
-                    under.confirmations.pop(number, None)
-                    confirm.cancel()
+                confirms.forget()
                 raise
         return confirms
 
-    def _forget_id(self, message_id: str, _: asyncio.Future[Any]) -> None:
-        self._under.message_id_delivery_tag.pop(message_id, None)
+    def _next_id(self) -> str:
+        """Unique: the library joins a returned message to its publication by it."""
+        if not self._confirms:
+            return ""
+        self._numbered += 1
+        return f"{self._name}{self._numbered}"
 
     async def _write(self, octets: bytes, *, until_taken: bool = False) -> None:
         """Or nothing of it, if it raises."""
@@ -115,10 +113,6 @@ class Amqp091Channel:
         await under.write_queue.put(ChannelFrame(octets, should_close=False, drain_future=taken))
         if taken is not None:
             await taken
-
-    def _message_id(self, properties: Properties) -> str:
-        # The library joins a returned message to its publication by this id: it must be unique.
-        return properties.message_id or (uuid4().hex if self._confirms else "")
 
     async def consume(
         self,
@@ -250,12 +244,3 @@ class Amqp091Channel:
     async def close(self) -> None:
         with suppress(Exception):
             await self._channel.close()
-
-
-async def _told(confirm: asyncio.Future[Any], what: str) -> Refusal | None:
-    try:
-        with refusing(what):
-            await confirm
-    except Refusal as refusal:
-        return refusal
-    return None

@@ -33,7 +33,8 @@ _RULES: Final[tuple[tuple[type[BaseException], Rule], ...]] = (
 )
 
 
-def _refusal(error: BaseException, what: str) -> Refusal:
+def refusal_of(error: BaseException, what: str) -> Refusal:
+    """Raises what is a bug of ours."""
     for kind, rule in _RULES:
         if isinstance(error, kind):
             text = str(error) or type(error).__name__
@@ -54,4 +55,4 @@ def refusing(what: str) -> Iterator[None]:
     except Refusal:
         raise
     except Exception as error:
-        raise _refusal(error, what) from error
+        raise refusal_of(error, what) from error

@@ -18,14 +18,16 @@ from gridpost.transports.amqp091.properties import delivery_mode, expiration_tex
 _END: Final = b"\xce"
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _BASIC, _PUBLISH, _ACK = 60, 40, 80
-_BITS: Final = tuple(1 << bit for bit in range(15, 2, -1))
 _FRAME: Final = Struct(">BHI")
 _METHOD_START: Final = Struct(">HHH")
 _HEADER_START: Final = Struct(">HHQH")
 _LONG, _LONG_LONG = Struct(">I"), Struct(">Q")
 _ACKNOWLEDGED: Final = Struct(">BHIHHQBB")
-# A client names few exchanges, again and again.
+_OCTETS: Final = tuple(bytes((octet,)) for octet in range(256))
+_NO_HEADERS: Final = bytes(4)
+# A client names few exchanges, again and again; so it does kinds of contents and headers.
 _KNOWN_TARGETS: Final = 1024
+_KNOWN_TEXTS: Final = 256
 
 
 def publication(channel: int, message: Publication, message_id: str | None, most: int) -> bytes:
@@ -59,44 +61,59 @@ def _target(channel: int, exchange: str, routing_key: str, mandatory: bool) -> b
 
 def _header(message: Publication, message_id: str | None) -> bytes:
     given = message.properties
-    fields = (
-        _text(given.content_type),
-        _text(given.content_encoding),
-        _table(given.headers),
-        delivery_mode(given).to_bytes(),
-        None if given.priority is None else given.priority.to_bytes(),
-        _text(given.correlation_id),
-        _text(given.reply_to),
-        _text(expiration_text(given)),
-        _text(message_id),
-        None if given.timestamp is None else _LONG_LONG.pack(int(given.timestamp.timestamp())),
-        _text(given.type),
-        _text(given.user_id),
-        _text(given.app_id),
-    )
-    # From the highest bit on, each says that its property is there.
-    flags = sum(bit for bit, octets in zip(_BITS, fields, strict=True) if octets is not None)
-    start = _HEADER_START.pack(_BASIC, 0, len(message.body), flags)
-    return start + b"".join(octets for octets in fields if octets is not None)
-
-
-def _text(text: str | None) -> bytes | None:
-    return _short(text) if text else None
+    flags, fields = 0, []
+    # From the highest bit on, each says that its property is there. Most are not.
+    if given.content_type:
+        flags |= 1 << 15
+        fields.append(_known(given.content_type))
+    if given.content_encoding:
+        flags |= 1 << 14
+        fields.append(_known(given.content_encoding))
+    flags |= 1 << 13 | 1 << 12
+    fields += (_table(given.headers), delivery_mode(given).to_bytes())
+    if given.priority is not None:
+        flags |= 1 << 11
+        fields.append(given.priority.to_bytes())
+    if given.correlation_id:
+        flags |= 1 << 10
+        fields.append(_short(given.correlation_id))
+    if given.reply_to:
+        flags |= 1 << 9
+        fields.append(_short(given.reply_to))
+    if given.expiration is not None:
+        flags |= 1 << 8
+        fields.append(_short(expiration_text(given.expiration)))
+    if message_id:
+        flags |= 1 << 7
+        fields.append(_short(message_id))
+    if given.timestamp is not None:
+        flags |= 1 << 6
+        fields.append(_LONG_LONG.pack(int(given.timestamp.timestamp())))
+    for bit, text in ((5, given.type), (4, given.user_id), (3, given.app_id)):
+        if text:
+            flags |= 1 << bit
+            fields.append(_short(text))
+    return _HEADER_START.pack(_BASIC, 0, len(message.body), flags) + b"".join(fields)
 
 
 def _short(text: str) -> bytes:
     octets = text.encode()
     if len(octets) > 255:
         raise ValueError(f"{len(octets)} octets are too many for a short string")
-    return bytes((len(octets),)) + octets
+    return _OCTETS[len(octets)] + octets
+
+
+_known = lru_cache(_KNOWN_TEXTS)(_short)
 
 
 def _table(headers: Mapping[str, Any]) -> bytes:
+    if not headers:
+        return _NO_HEADERS
     parts: list[bytes] = []
     for name, value in sorted(headers.items()):
         if type(value) is not str:
             return bytes(field_table(dict(headers)))
         octets = value.encode()
-        parts += (_short(name), b"S", _LONG.pack(len(octets)), octets)
+        parts += (_known(name), b"S", _LONG.pack(len(octets)), octets)
     table = b"".join(parts)
     return _LONG.pack(len(table)) + table

@@ -17,12 +17,12 @@ def delivery_mode(properties: Properties) -> int:
     return _PERSISTENT if properties.persistent else 1
 
 
-def expiration_text(properties: Properties) -> str | None:
-    expiration = properties.expiration
-    return None if expiration is None else str(expiration // _MILLISECOND)
+def expiration_text(expiration: timedelta) -> str:
+    return str(expiration // _MILLISECOND)
 
 
 def to_library(properties: Properties, message_id: str | None) -> spec.Basic.Properties:
+    expiration = properties.expiration
     return spec.Basic.Properties(
         headers=dict(properties.headers),
         content_type=properties.content_type,
@@ -31,7 +31,7 @@ def to_library(properties: Properties, message_id: str | None) -> spec.Basic.Pro
         priority=properties.priority,
         correlation_id=properties.correlation_id,
         reply_to=properties.reply_to,
-        expiration=expiration_text(properties),
+        expiration=None if expiration is None else expiration_text(expiration),
         message_id=message_id,
         timestamp=properties.timestamp,
         message_type=properties.type,

@@ -16,6 +16,7 @@ from lxml import etree
 from gridpost.core.allocation import AllocationType
 from gridpost.core.instant import Instant
 from gridpost.core.refusal import Refusal, Rule
+from gridpost.wire.cmm.known_forms import KnownForms
 from gridpost.wire.cmm.messages import (
     Alc,
     AlcResult,
@@ -50,14 +51,22 @@ LIMITS = XmlLimits(
     max_attribute_length=16 * 1024,
 )
 
+_FORMS = KnownForms()
+
 
 def encode(message: Message) -> bytes:
     return _WRITERS[type(message)](message).encode()
 
 
 def decode(data: bytes, limits: XmlLimits = LIMITS) -> Message:
+    known = _FORMS.read(data, limits)
+    if known is not None:
+        return known
     root = schema().read(data, limits)
-    return _READERS[str(root.tag)](root)
+    message = _READERS[str(root.tag)](root)
+    if isinstance(message, AllocationReq):
+        _FORMS.learn(data, limits, root)
+    return message
 
 
 def schema() -> Schema:
@@ -76,6 +85,10 @@ def _time(at: datetime) -> str:
     return Instant.of(at).text
 
 
+# So are areas, borders and balancing groups.
+_known = lru_cache(_KNOWN_TIMES)(attribute)
+
+
 def _result(message: str, success: bool) -> str:
     text = attribute("message", message) if message else ""
     return f'{text} success="{"true" if success else "false"}"'
@@ -90,8 +103,8 @@ def _allocation_req(message: AllocationReq) -> str:
     parts = [f'<AllocationReq type="{message.type.value}">']
     for allocations in message.allocations:
         parts.append(
-            f"<Allocations{attribute('inArea', allocations.in_area)}"
-            f"{attribute('outArea', allocations.out_area)}>"
+            f"<Allocations{_known('inArea', allocations.in_area)}"
+            f"{_known('outArea', allocations.out_area)}>"
         )
         parts += [
             f"<Alc{attribute('clientId', alc.client_id)}{attribute('bmCode', alc.bm_code)}"
@@ -117,7 +130,7 @@ def _atc_data_req(message: AtcDataReq) -> str:
 
 def _allocation_data_req(message: AllocationDataReq) -> str:
     return (
-        f"<AllocationDataReq{attribute('balancingGroup', message.balancing_group)}"
+        f"<AllocationDataReq{_known('balancingGroup', message.balancing_group)}"
         f' from="{_time(message.start)}" to="{_time(message.end)}">'
         f"<interConnector{_areas(message.area1, message.area2)}/></AllocationDataReq>"
     )
@@ -144,8 +157,8 @@ def _atc_lists(lists: Iterable[AtcDataList]) -> str:
     parts = []
     for values in lists:
         parts.append(
-            f'<AtcDataList{attribute("border", values.border)} date="{_time(values.date)}"'
-            f"{attribute('inArea', values.in_area)}{attribute('outArea', values.out_area)}>"
+            f'<AtcDataList{_known("border", values.border)} date="{_time(values.date)}"'
+            f"{_known('inArea', values.in_area)}{_known('outArea', values.out_area)}>"
         )
         parts += [
             f'<AtcData periodEnd="{_time(item.period_end)}"'
@@ -160,11 +173,11 @@ def _allocation_lists(lists: Iterable[AllocationDataList]) -> str:
     parts = []
     for values in lists:
         parts.append(
-            f"<AllocationDataList{attribute('balancingGroup', values.balancing_group)}"
-            f"{attribute('inArea', values.in_area)}{attribute('outArea', values.out_area)}>"
+            f"<AllocationDataList{_known('balancingGroup', values.balancing_group)}"
+            f"{_known('inArea', values.in_area)}{_known('outArea', values.out_area)}>"
         )
         parts += [
-            f"<AllocationData{attribute('activityType', item.activity_type)}"
+            f"<AllocationData{_known('activityType', item.activity_type)}"
             f"{attribute('allocationId', item.allocation_id)}"
             f' periodEnd="{_time(item.period_end)}" periodStart="{_time(item.period_start)}"'
             f' quantity="{item.quantity}" time="{_time(item.time)}"/>'

@@ -72,13 +72,14 @@ class SqliteCapacityUnit(CapacityWork):
         """`journal` is that of the transaction."""
         super().__init__(state)
         self._connection = connection
-        self._last: int | None = None
+        self._last = state.last_entry
         self._lines: list[tuple[Any, ...]] = []
         self.journal = journal
 
     def done(self) -> None:
         insert_rows(self._connection, _APPEND, self._lines)
         super().done()
+        self._state.last_entry = self._last
 
     def _journal_all(self, rows: Sequence[JournalRow]) -> None:
         self.journal.append_all(rows)
