@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
@@ -188,7 +190,8 @@ async def test_a_body_whose_producer_sends_on_shares_a_file_with_the_one_that_fo
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "broker"
-    store = SqliteQueueStore.open(folder, "B1", SetClock(), SETTINGS)
+    settings = replace(SETTINGS, company=timedelta(seconds=30))
+    store = SqliteQueueStore.open(folder, "B1", SetClock(), settings)
     first = put(message=queued(b"1" * 6_000))
     first.followed = True
     waiting = asyncio.create_task(commit(store, first))

@@ -10,6 +10,7 @@ import pytest
 from gridpost.stores.sqlite import database
 from gridpost.stores.sqlite.queues import QueueSettings, SqliteQueueStore
 from gridpost.stores.sqlite.queues import space as space_module
+from gridpost.stores.sqlite.queues.files import Files
 from gridpost.stores.sqlite.queues.space import shrink_log
 from support.queues import SetClock, commit, put, queued
 
@@ -42,6 +43,27 @@ def test_whoever_reads_the_log_delays_its_end_and_nothing_else(
     assert not log.stat().st_size
     for one in (reader, connection):
         one.close()
+
+
+def test_files_count_from_when_they_are_written_until_their_last_body_has_left(
+    tmp_path: Path,
+) -> None:
+    files = Files(tmp_path)
+    first, second = files.write([b"a" * 100])[0], files.write([b"b" * 50, b"b" * 50])[0]
+    assert files.octets == 200
+    files.decide([first])
+    assert files.spare([first.name]) == []
+    assert files.octets == 100
+    # Written over: it counts as long as it is.
+    (again,) = files.write([b"c" * 30])
+    assert (again.name, files.octets) == (first.name, 200)
+    files.remove([second.name, "unknown"])
+    assert files.octets == 100
+    files.sweep({again.name})
+    assert files.octets == 100
+    files.sweep(())
+    assert files.octets == 0
+    files.close()
 
 
 async def test_what_is_in_the_log_only_and_what_is_on_its_way_is_no_room(

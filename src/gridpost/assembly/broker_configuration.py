@@ -137,6 +137,9 @@ class StoreSection(_Section):
 
     kind: Literal["sqlite", "rabbitmq", "postgres"] = "sqlite"
     file_threshold: Count = 256 * KIB
+    company: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(seconds=1))] = timedelta(
+        milliseconds=6
+    )
     min_free: Octets = 256 * MIB
     max_used: Octets = 0
     hard_limit: Octets = 0
@@ -273,6 +276,7 @@ class BrokerConfiguration(WatchedConfiguration):
         store = self.store
         return QueueSettings(
             file_threshold=store.file_threshold,
+            company=store.company,
             min_free=store.min_free,
             max_used=store.max_used,
             hard_limit=store.hard_limit,

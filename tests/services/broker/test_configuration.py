@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,19 @@ def test_the_store_can_be_a_section_with_marks(tmp_path: Path) -> None:
     assert (configuration.store.kind, configuration.store.min_free) == ("rabbitmq", 5)
 
 
+def test_how_long_large_bodies_wait_for_each_other_is_configured(tmp_path: Path) -> None:
+    for company, expected in (("0s", 0), ("20ms", 20)):
+        sections = f'[store]\ncompany = "{company}"\n'
+        configuration = read_broker_configuration(written(tmp_path, "", sections))
+        assert configuration.queue_settings().company == timedelta(milliseconds=expected)
+
+
 @pytest.mark.parametrize(
     ("top", "sections", "told"),
     [
         ('store = "rabbitmq"', "", "rabbitmq"),
         ('store = "redis"', "", "store.kind"),
+        ("", '[store]\ncompany = "2s"', "store.company"),
         ('store = "rabbitmq"', RABBITMQ.replace("amqps://", "amqp://"), "amqps://"),
         ('store = "rabbitmq"', RABBITMQ, "cannot be used"),
         ('store = "postgres"', "", "postgres"),

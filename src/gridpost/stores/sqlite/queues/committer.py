@@ -3,7 +3,7 @@
 The law of this file: `done` is called only after the COMMIT that holds the operations has returned.
 Nothing that somebody waits for waits here for a group to fill: while one commit is on its way to the
 disk, the next gathers. (Large bodies whose producer sends on wait a moment before they come here, see
-`store`.) What comes in one turn of the event loop comes here together, to wake a thread costs more than
+`staging`.) What comes in one turn of the event loop comes here together, to wake a thread costs more than
 an operation; and what nobody waits for goes with the next that somebody does.
 """
 

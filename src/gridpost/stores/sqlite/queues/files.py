@@ -47,6 +47,8 @@ class Files:
         self._numbers = count(1)
         self._lock = Lock()
         self._sizes: dict[str, int] = {}
+        self.octets = 0
+        """Of all files but the spare, with bodies that are gone while others of a file are not."""
         self._spare: dict[str, int] = {}
         self._undecided: Counter[str] = Counter()
         self._unsynced = False
@@ -56,12 +58,6 @@ class Files:
     def close(self) -> None:
         self.shed()
         os.close(self._handle)
-
-    @property
-    def octets(self) -> int:
-        """Of all files but the spare, with bodies that are gone while others of a file are not."""
-        with self._lock:
-            return sum(self._sizes.values())
 
     def write(self, contents: Sequence[Octets]) -> list[Staged]:
         """One file for all of them; each is undecided until `decide` is told. One thread writes."""
@@ -93,6 +89,7 @@ class Files:
             start += len(content)
         with self._lock:
             self._sizes[name] = length
+            self.octets += length
             self._undecided[name] = len(staged)
         return staged
 
@@ -174,6 +171,7 @@ class Files:
                     rest.append(name)
                 else:
                     room -= size
+                    self.octets -= size
                     self._spare[name] = self._sizes.pop(name)
         return rest
 
@@ -189,12 +187,13 @@ class Files:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._handle)
             with self._lock:
-                self._sizes.pop(name, None)
+                self.octets -= self._sizes.pop(name, 0)
 
     def sweep(self, named: Collection[str]) -> None:
         """Remove every file that no row names. Only while nobody else uses the store."""
         self.remove([name for name in os.listdir(self.folder) if name not in named])
         self._sizes = {file.name: file.stat().st_size for file in os.scandir(self.folder)}
+        self.octets = sum(self._sizes.values())
 
 
 def _damaged(name: str, what: str) -> Refusal:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -13,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import local
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from gridpost.core.journal import Identity
 from gridpost.core.ports import Clock, Journal
@@ -39,12 +38,11 @@ from gridpost.stores.sqlite.queues.committer import Committer, Observer, Submiss
 from gridpost.stores.sqlite.queues.files import Files, Staged
 from gridpost.stores.sqlite.queues.schema import MIGRATIONS
 from gridpost.stores.sqlite.queues.space import SpaceWatch
+from gridpost.stores.sqlite.queues.staging import Staging
 from gridpost.stores.sqlite.queues.writer import HandedOut
 
 T = TypeVar("T")
 MIB = 1024 * 1024
-_COMPANY: Final = 0.006
-"""Seconds that a large body waits for those that its producer is sending already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,8 @@ class QueueSettings:
     """How many submissions may share one commit."""
     max_group_octets: int = 8 * MIB
     """Bodies that may share one commit, and one file."""
+    company: timedelta = timedelta(milliseconds=6)
+    """How long a large body waits for those that its producer is sending already."""
     min_free: int = 256 * MIB
     """Below this much free space on the disk no new message is taken."""
     max_used: int = 0
@@ -93,16 +93,7 @@ class SqliteQueueStore:
         self._threshold = settings.file_threshold
         self._resources = resources
         self._loop = asyncio.get_running_loop()
-        self._parked: dict[str, deque[Submission]] = {}
-        self._staging: set[Submission] = set()
-        self._staged = asyncio.Event()
-        self._staged.set()
-        self._to_stage: deque[Submission] = deque()
-        self._staging_due: asyncio.Handle | None = None
-        self._stager_busy = False
-        self._stager = ThreadPoolExecutor(1, thread_name_prefix="gridpost-bodies")
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="gridpost-files")
-        self._max_octets = settings.max_group_octets
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="gridpost-queue-reader")
         self._reading = local()
         self._sweep = 0
@@ -124,6 +115,13 @@ class SqliteQueueStore:
             reported=self._watch.taken,
             remove_files=lambda names: self._pool.submit(files.remove, names),
             observe=observe or _unobserved,
+        )
+        self._staging = Staging(
+            files,
+            threshold=settings.file_threshold,
+            max_octets=settings.max_group_octets,
+            company=settings.company.total_seconds(),
+            forward=self._forward,
         )
         self._committer.start()
 
@@ -189,8 +187,8 @@ class SqliteQueueStore:
                 self._measure_again()
                 return
             self._watch.taking(submission.octets)
-            if large or self._parked:
-                self._park(submission, large)
+            if large or self._staging:
+                self._staging.park(submission, large=large)
                 return
         self._committer.submit(submission)
 
@@ -202,94 +200,6 @@ class SqliteQueueStore:
             self._measuring.add_done_callback(
                 lambda future: future.cancelled() or future.exception()
             )
-
-    def _park(self, submission: Submission, large: bool) -> None:
-        """While a large body is on its way to the disk, what follows in its queue waits behind it.
-
-        A submission with several operations is a transaction: its place among others is free.
-        """
-        if large:
-            self._staged.clear()
-            self._staging.add(submission)
-            self._to_stage.append(submission)
-            self._stage_soon()
-        if len(submission.operations) > 1:
-            if not large:
-                self._committer.submit(submission)
-            return
-        (put,) = submission.operations
-        assert isinstance(put, Put)
-        line = self._parked.get(put.queue)
-        if line is not None:
-            line.append(submission)
-        elif large:
-            self._parked[put.queue] = deque([submission])
-        else:
-            self._committer.submit(submission)
-
-    def _stage_soon(self) -> None:
-        """With this turn if somebody waits for the last that came, or enough has; else in a moment."""
-        if self._stager_busy:
-            return
-        waits = not self._to_stage[-1].followed
-        if waits or sum(one.octets for one in self._to_stage) >= self._max_octets:
-            if self._staging_due is not None:
-                self._staging_due.cancel()
-            self._staging_due = self._loop.call_soon(self._stage_next)
-        elif self._staging_due is None:
-            self._staging_due = self._loop.call_later(_COMPANY, self._stage_next)
-
-    def _stage_next(self) -> None:
-        """What has gathered meanwhile goes into one file."""
-        self._staging_due = None
-        self._stager_busy = True
-        batch: list[Submission] = []
-        octets = 0
-        while self._to_stage and (not batch or octets < self._max_octets):
-            batch.append(self._to_stage.popleft())
-            octets += batch[-1].octets
-        self._stager.submit(self._stage, batch)
-
-    def _stage(self, batch: list[Submission]) -> None:
-        self._write(batch)
-        self._loop.call_soon_threadsafe(self._were_staged, batch)
-
-    def _write(self, batch: list[Submission]) -> None:
-        places, contents = [], []
-        for submission in batch:
-            for at, operation in enumerate(submission.operations):
-                if type(operation) is Put and operation.message.size > self._threshold:
-                    assert operation.message.content is not None
-                    places.append((submission, at))
-                    contents.append(operation.message.content)
-        try:
-            written = self._files.write(contents)
-        except OSError as error:
-            if len(batch) == 1:
-                batch[0].refusal = refusal_of(error)
-                return
-            # One that does not fit must not take others with it.
-            for submission in batch:
-                self._write([submission])
-            return
-        for (submission, at), staged in zip(places, written, strict=True):
-            submission.staged[at] = staged
-
-    def _were_staged(self, batch: list[Submission]) -> None:
-        self._staging.difference_update(batch)
-        self._stager_busy = False
-        if self._to_stage:
-            self._stage_soon()
-        for submission in batch:
-            if len(submission.operations) > 1:
-                self._forward(submission)
-        for queue, line in list(self._parked.items()):
-            while line and line[0] not in self._staging:
-                self._forward(line.popleft())
-            if not line:
-                del self._parked[queue]
-        if not self._staging:
-            self._staged.set()
 
     def _forward(self, submission: Submission) -> None:
         if submission.refusal is None:
@@ -325,7 +235,7 @@ class SqliteQueueStore:
         await self._committer.run(lambda connection: upkeep.create(connection, queue))
 
     async def remove(self, queue: str) -> bool:
-        if queue in self._parked:
+        if self._staging.holds(queue):
             return False
         removed: bool = await self._committer.run(
             lambda connection: upkeep.remove(connection, queue)
@@ -404,7 +314,7 @@ class SqliteQueueStore:
 
     async def close(self) -> None:
         was_open, self._closed = not self._closed, True
-        await self._staged.wait()
+        await self._staging.done()
         if was_open:
             with suppress(Refusal):
                 await self._committer.run(upkeep.forget_handed_out)
@@ -413,7 +323,7 @@ class SqliteQueueStore:
     def _close(self) -> None:
         self._committer.stop()
         self._reader.shutdown()
-        self._stager.shutdown()
+        self._staging.shutdown()
         self._pool.shutdown()
         self._resources.close()
 
