@@ -165,8 +165,10 @@ async def test_the_journal_names_what_was_changed_and_from_what_to_what(
     await eventually(told)
     (row,) = told()
     assert (row.actor, row.action, row.target) == ("configuration file", "settings changed", "B1")
-    assert json.loads(row.before) == {"limits.max_links": 64}
-    assert json.loads(row.after) == {"limits.max_links": 7}
+    # Beside it only the ports that the broker chose, where the file is written for the first time.
+    assert json.loads(row.before)["limits.max_links"] == 64
+    assert json.loads(row.after)["limits.max_links"] == 7
+    assert "limits.credit" not in row.after
     await reloaded(broker, limits={})
 
 
@@ -214,7 +216,9 @@ async def test_more_connections_than_before_get_the_descriptors_that_they_need(
 async def test_a_change_that_needs_a_restart_is_warned_of(broker: BrokerNetwork) -> None:
     await reloaded(broker, store={"min_free": 0, "hard_limit": 2**40})
     (line,) = [one for one in broker.lines if one["event"].startswith("restart needed")]
-    assert (line["level"], line["keys"]) == ("warning", ["store.hard_limit"])
+    assert line["level"] == "warning"
+    assert "store.hard_limit" in line["keys"]
+    assert "store.min_free" not in line["keys"]
     await reloaded(broker, store={"min_free": 0})
 
 

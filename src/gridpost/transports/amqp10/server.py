@@ -144,14 +144,14 @@ class AmqpServer:
         """Without an identity everybody can cause this: whoever listens bounds what it keeps."""
         if self._on_refused is not None:
             self._on_refused(refusal, identity, address)
-        else:
+        elif not identity:
+            # Of those who are known their connection tells it, see `note`.
             log.info(
                 "refused",
                 extra={
                     "refusal": refusal.id,
                     "rule": refusal.rule.name,
                     "reason": refusal.message,
-                    "identity": identity,
                     "peer": address,
                 },
             )
