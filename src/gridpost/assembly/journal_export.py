@@ -52,8 +52,8 @@ class ExportJob:
     def follow(self, interval: timedelta, stop: threading.Event) -> Iterator[list[Export]]:
         """What is new, once in an interval.
 
-        Nobody watches the files of the store in between: a busy component changes them all the time, and
-        to be told of it cost two thirds of what the export itself does.
+        Nobody watches the files of the store in between: a busy component changes them all the time, and a
+        look that finds nothing takes half a millisecond.
         """
         yield self.exporter.run()
         while not stop.wait(interval.total_seconds()):
