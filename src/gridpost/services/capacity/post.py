@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 # Broadcasts that go out in one turn of the loop: a response that becomes ready waits no longer than
 # these take, and yet each turn carries many.
 _AT_ONCE = 16
+# Seconds in which broadcasts of several commits come together, to leave in one write: whoever was answered
+# is ahead of them anyhow.
+_GATHERED = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class Post:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
+            await asyncio.sleep(_GATHERED)
             self._wake.clear()
             while self._waiting:
                 # Whatever became ready goes first.
