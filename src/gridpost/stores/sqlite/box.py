@@ -181,6 +181,7 @@ class SqliteBox:
         processors = MetadataRow.from_metadata(metadata).processors
         self._connection.execute(_SIGN, (processors, metadata.message_id))
         self._put.pop(metadata.message_id, None)
+        self._group.lately.clear()
         self._entries.forget((metadata.message_id, Side.SENT.value))
 
     def find_conversation(self, application: str, conversation_id: str) -> BoxEntry | None:
@@ -272,7 +273,7 @@ class SqliteBox:
         self, message: InternalMessage, route: Route, expires_at: datetime, priority: int = 0
     ) -> int:
         number, metadata = self._put.get(message.metadata.message_id, (None, None))
-        return transfers.enqueue(
+        transfer = transfers.enqueue(
             self._connection,
             self._files,
             message,
@@ -281,6 +282,8 @@ class SqliteBox:
             priority,
             just_put=number if metadata is message.metadata else None,
         )
+        self._group.lately.add(Outgoing(transfer, message, route, expires_at, priority))
+        return transfer
 
     def outgoing(
         self,
@@ -293,13 +296,21 @@ class SqliteBox:
     ) -> Sequence[Outgoing]:
         self._group.flush()
         return transfers.due(
-            self._connection, self._files, now, limit, under_way, closed, max_bytes
+            self._connection,
+            self._files,
+            self._group.lately,
+            now,
+            limit,
+            under_way,
+            closed,
+            max_bytes,
         )
 
     def next_due(self, now: datetime) -> datetime | None:
         return transfers.next_due(self._connection, now)
 
     def postpone(self, number: int, due_at: datetime) -> None:
+        self._group.lately.forget(number)
         transfers.postpone(self._connection, number, due_at)
 
     def hasten(self, route: Route) -> int:
@@ -309,6 +320,7 @@ class SqliteBox:
         return transfers.awaited(self._connection, now)
 
     def settle(self, number: int) -> None:
+        self._group.lately.forget(number)
         transfers.settle(self._connection, self._files, number)
 
     def stop_transfer(self, message_id: str) -> None:

@@ -20,6 +20,7 @@ from gridpost.stores.job import Job, deliverable, resolve
 from gridpost.stores.sqlite.bodies import Bodies, WorkFiles
 from gridpost.stores.sqlite.faults import refusal_of
 from gridpost.stores.sqlite.group import Group
+from gridpost.stores.sqlite.lately import LatelyEnqueued
 from gridpost.stores.sqlite.unit import SqliteUnit
 
 Work = Callable[[SqliteUnit], Any]
@@ -68,7 +69,8 @@ class Committer:
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
         self._lock = Lock()
-        self._group = Group(connection)
+        self.lately = LatelyEnqueued()
+        self._group = Group(connection, self.lately)
         self._thread = Thread(target=self._serve, name="gridpost-committer", daemon=True)
 
     def start(self) -> None:
@@ -114,6 +116,7 @@ class Committer:
         except Exception as error:
             self._abandon(group or [first], error)
         else:
+            self.lately.committed()
             doomed = [name for job in group for name in job.files.finished() if job.error is None]
             if doomed:
                 self._remove_files(doomed)

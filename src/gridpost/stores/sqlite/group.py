@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gridpost.stores.sqlite.known_entries import KnownEntries
+from gridpost.stores.sqlite.lately import LatelyEnqueued
 from gridpost.stores.sqlite.statements import insert_rows
 
 _PAPERS = 1_000
@@ -33,10 +34,14 @@ class Group:
         "_rows",
         "connection",
         "entries",
+        "lately",
     )
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, lately: LatelyEnqueued | None = None
+    ) -> None:
         self.connection = connection
+        self.lately = LatelyEnqueued() if lately is None else lately
         self.entries = KnownEntries(connection)
         self._papers: dict[bytes, int] = {}
         self.begin()
@@ -67,6 +72,7 @@ class Group:
     def forget(self) -> None:
         """Something was rolled back, or went in a way that is not followed here."""
         self.entries.clear()
+        self.lately.clear()
         self._papers.clear()
 
     def add(self, head: str, row: Sequence[Any]) -> None:

@@ -16,6 +16,7 @@ from gridpost.core.message_box import Outgoing
 from gridpost.core.message_path import Route
 from gridpost.stores.box_rows import MetadataRow
 from gridpost.stores.sqlite.bodies import Kept, WorkFiles
+from gridpost.stores.sqlite.lately import LatelyEnqueued
 from gridpost.stores.sqlite.schema import AWAITING
 from gridpost.stores.values import (
     from_microseconds,
@@ -159,6 +160,7 @@ def enqueue(
 def due(
     connection: sqlite3.Connection,
     files: WorkFiles,
+    lately: LatelyEnqueued,
     now: datetime,
     limit: int,
     under_way: Collection[int],
@@ -182,8 +184,11 @@ def due(
         total += size
         if answer and total > max_bytes:
             break
-        row = connection.execute(_READ, (number,)).fetchone()
-        answer.append(OutgoingRow.read(row).to_outgoing(files))
+        known = lately.find(number)
+        if known is None:
+            row = connection.execute(_READ, (number,)).fetchone()
+            known = OutgoingRow.read(row).to_outgoing(files)
+        answer.append(known)
     return answer
 
 

@@ -95,7 +95,9 @@ class SqliteStore:
 
     async def read(self, work: Callable[[SqliteUnit], T]) -> T:
         return await self._readers.read(
-            lambda connection: work(SqliteUnit(NoRows(connection), NoFiles(self._bodies)))
+            lambda connection: work(
+                SqliteUnit(NoRows(connection, self._committer.lately), NoFiles(self._bodies))
+            )
         )
 
     @asynccontextmanager
