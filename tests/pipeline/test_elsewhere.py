@@ -176,35 +176,35 @@ def test_kill_9_of_the_driver_at_any_time_loses_nothing(journals, soak, tmp_path
         pytest.skip("in full runs only: GRIDPOST_SCALE=1")
 
     draw = random.Random(soak.seed)
-    lake = Lake.open(tmp_path / "lake", create=True)
-    journals.land(lake.landing, segment_rows=15)
+    options = ("--max-files", "3", "--master", "local[1]", "--json")
+
+    def landed(name: str) -> Lake:
+        lake = Lake.open(tmp_path / name, create=True)
+        journals.land(lake.landing, segment_rows=15)
+        return lake
+
+    whole = landed("whole")
+    started = time.monotonic()
+    command(whole, "ingest", *options[:-1])
+    takes = time.monotonic() - started
     kills = 0
-    for _ in range(soak.scale(8)):
+    for number in range(soak.scale(8)):
+        lake = landed(f"killed-{number}")
         running = subprocess.Popen(
-            [
-                *CLI,
-                "pipeline",
-                "ingest",
-                "--lake",
-                str(lake.root),
-                "--max-files",
-                "3",
-                "--master",
-                "local[1]",
-                "--json",
-            ],
+            [*CLI, "pipeline", "ingest", "--lake", str(lake.root), *options],
             env=spark_environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            running.wait(draw.uniform(4, 40))
+            running.wait(takes * draw.uniform(0.4, 1))
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
             kills += 1
         assert set(keys(lake).values()) <= {1}
-    command(lake, "ingest", "--master", "local[1]")
-    assert keys(lake) == everything(journals)
+        command(lake, "ingest", "--master", "local[1]")
+        assert keys(lake) == everything(journals)
+    assert kills
     soak.report(kills=kills, rows=sum(everything(journals).values()))
