@@ -287,3 +287,14 @@ async def until_status(
             if status in wanted:
                 return status
             await asyncio.sleep(0.05)
+
+
+def add_process(net: Network, first: str, second: str) -> None:
+    """The same endpoint once more: its own home and ports, no registration of its own."""
+    text = net.components[first].file.read_text()
+    for name, key in ((first, second), (f"{first} operations", f"{second} operations")):
+        port = net.ports[key] = free_port()
+        text = text.replace(f"port = {net.ports[name]}\n", f"port = {port}\n")
+    file = net.folder / f"{second}.toml"
+    file.write_text(text.replace(f'home = "{first}"', f'home = "{second}"'))
+    net.components[second] = Running("endpoint", file)

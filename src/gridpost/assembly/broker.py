@@ -64,8 +64,8 @@ CONFIGURATION_FILE = "configuration file"
 NEED_A_RESTART = (
     "code", "home", "roots", "server.host", "server.port", "operations", "store.kind",
     "store.file_threshold", "store.company", "store.hard_limit", "rabbitmq", "postgres",
-    "journal.landing", "journal.export_every", "journal.export_rows", "keys", "console.host", "console.port",
-    "drain", "alerts", "clock", "syslog",
+    "journal.landing", "journal.export_every", "journal.export_rows", "keys", "console.host",
+    "console.port", "drain", "alerts", "clock", "syslog",
 )  # fmt: skip
 """Keys that are read when the broker starts and not after that."""
 

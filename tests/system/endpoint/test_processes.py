@@ -19,7 +19,7 @@ from gridpost.client import AsyncEndpoint, Message
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.transports.free_port import free_port
 from support.folders import CHANNEL, Folders
-from support.network import Network, Running, network, until_status
+from support.network import Network, add_process, network, until_status
 from support.postgres import PostgresServer
 from support.soak import Soak
 from support.waiting import eventually
@@ -50,7 +50,7 @@ async def net(
         )
         file = found.components[FIRST].file
         file.write_text(file.read_text().replace("[users.app]\n", "[users.app]\noperator = true\n"))
-        _second(found)
+        add_process(found, FIRST, SECOND)
         Folders(found, "E1")
         await found.endpoint("E2", "INDIRECT:B1")
         await found.start("E1", "E1b", "E2")
@@ -58,17 +58,6 @@ async def net(
             await found.known(code, "E2")
         await found.known("E2", "E1")
         yield found
-
-
-def _second(net: Network) -> None:
-    """The same endpoint once more: its own home and ports, no registration of its own."""
-    text = net.components[FIRST].file.read_text()
-    for name, key in ((FIRST, SECOND), (f"{FIRST} operations", f"{SECOND} operations")):
-        port = net.ports[key] = free_port()
-        text = text.replace(f"port = {net.ports[name]}\n", f"port = {port}\n")
-    file = net.folder / f"{SECOND}.toml"
-    file.write_text(text.replace('home = "E1"', 'home = "E1b"'))
-    net.components[SECOND] = Running("endpoint", file)
 
 
 class Application:
@@ -387,7 +376,7 @@ async def test_direct_transfers_go_on_under_the_second_url_when_one_process_is_g
             + "".join(f'{name} = "{value}"\n' for name, value in database.items())
             + '[keys]\nplace = "store"\npassphrase = "known to both processes"\n',
         )
-        _second(net)
+        add_process(net, FIRST, SECOND)
         file = net.components[SECOND].file
         file.write_text(file.read_text().replace(f"port = {first}\n", f"port = {second}\n"))
         await net.endpoint("E2", "DIRECT", direct=True)

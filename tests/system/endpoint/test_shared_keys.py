@@ -8,24 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gridpost.transports.free_port import free_port
-from support.network import Network, Running, cli, network, until_status
+from support.network import Network, add_process, cli, network, until_status
 from support.postgres import PostgresServer
 from support.token import LABEL, PIN, make_token, module
 from support.token_network import register
 
 FIRST, SECOND = "E1", "E1b"
-
-
-def _second(net: Network) -> None:
-    """The same endpoint once more: its own home and ports, no registration of its own."""
-    text = net.components[FIRST].file.read_text()
-    for name, key in ((FIRST, SECOND), (f"{FIRST} operations", f"{SECOND} operations")):
-        port = net.ports[key] = free_port()
-        text = text.replace(f"port = {net.ports[name]}\n", f"port = {port}\n")
-    file = net.folder / f"{SECOND}.toml"
-    file.write_text(text.replace('home = "E1"', 'home = "E1b"'))
-    net.components[SECOND] = Running("endpoint", file)
 
 
 async def _certificates(net: Network, code: str) -> str:
@@ -63,7 +51,7 @@ async def test_processes_use_the_same_keys_and_hear_of_new_ones(
             enrol=False,
         )
         assert await register(net, one, FIRST) == (0, "")
-        _second(net)
+        add_process(net, FIRST, SECOND)
         await net.endpoint("E2", "INDIRECT:B1")
         await net.start("B1", FIRST, SECOND, "E2")
         for code in (FIRST, SECOND):
