@@ -11,6 +11,7 @@ import pytest
 from gridpost.core.component import ComponentType
 from gridpost.core.identifiers import ComponentCode
 from gridpost.services.directory_client.client import DirectoryClient
+from gridpost.services.directory_client.cycle import Cycle
 from gridpost.transports.https import ClientTls, HttpsClient
 from support.directory_client import QUICK, Machine, both
 from support.fake_directory import FakeDirectory
@@ -39,6 +40,23 @@ async def test_a_new_cycle_counts_at_once(kind: ComponentType) -> None:
         client.configure(replace(HOURLY, cycle=timedelta(seconds=0.05)))
         await eventually(lambda: asked(directory) > before + 3)
         running.cancel()
+
+
+async def test_a_change_during_an_attempt_is_not_left_to_the_end_of_the_delay() -> None:
+    begun, go_on = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def attempt() -> timedelta:
+        begun.release()
+        await go_on.acquire()
+        return timedelta(hours=1)
+
+    cycle = Cycle(attempt)
+    running = asyncio.ensure_future(cycle.run())
+    await begun.acquire()
+    cycle.wake()
+    go_on.release()
+    await asyncio.wait_for(begun.acquire(), timeout=30)
+    running.cancel()
 
 
 @KINDS

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -35,6 +34,7 @@ from gridpost.services.component_directory.gatekeeper import proves
 from gridpost.services.component_directory.metrics import DirectoryMetrics
 from gridpost.services.component_directory.publication import Publication
 from gridpost.services.component_directory.settings import Peer
+from gridpost.services.directory_client.cycle import Cycle
 from gridpost.wire.directory import (
     Query,
     decode_components,
@@ -76,7 +76,7 @@ class Synchroniser:
         self._ask = ask
         self._roots = roots
         self._states: dict[ComponentCode, PeerState] = {}
-        self._changed = asyncio.Event()
+        self._cycle = Cycle(self._peers)
 
     @property
     def states(self) -> tuple[PeerState, ...]:
@@ -85,16 +85,15 @@ class Synchroniser:
 
     async def run(self) -> None:
         """Until cancelled: all peers at once, cycle after cycle (503 cl. 7.7.3)."""
-        while True:
-            self._changed.clear()
-            await self.cycle()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._publication.settings.cycle.total_seconds()):
-                    await self._changed.wait()
+        await self._cycle.run()
 
     def reconfigured(self) -> None:
         """Another list of peers, or another cycle: it counts now, not when the old one is over."""
-        self._changed.set()
+        self._cycle.wake()
+
+    async def _peers(self) -> timedelta:
+        await self.cycle()
+        return self._publication.settings.cycle
 
     async def cycle(self) -> None:
         """One round. A peer that cannot be reached holds up nobody."""

@@ -5,8 +5,6 @@ Nobody else may be told: 503 cl. 7.1 has one place for it, the component-directo
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -18,6 +16,7 @@ from gridpost.core.own_entry import OwnEntry, change, confirm, same_data
 from gridpost.core.ports import DirectoryClientWork, HttpsCaller
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.services.directory_client.context import ClientContext
+from gridpost.services.directory_client.cycle import Cycle
 from gridpost.services.directory_client.directory_peer import is_directory
 from gridpost.services.directory_client.exchange import DirectoryExchange
 from gridpost.services.directory_client.local_copy import LocalCopy
@@ -42,7 +41,7 @@ class OwnConfiguration:
         self._copy = copy
         self._caller = caller
         self._backoff = Backoff(context.retries)
-        self._wake = asyncio.Event()
+        self._cycle = Cycle(self.attempt)
         self.state = PushState()
 
     async def load(self) -> Component | None:
@@ -90,7 +89,7 @@ class OwnConfiguration:
         for warning in self._against_system(component):
             log.warning("configuration does not fit the system", warning=warning)
         self.state = replace(self.state, pending=entry.pending)
-        self._wake.set()
+        self._cycle.wake()
 
     async def warnings(self) -> tuple[str, ...]:
         """503 cl. 7.3.2: what the rest of the system makes of our configuration at this moment."""
@@ -99,16 +98,11 @@ class OwnConfiguration:
 
     async def run(self) -> None:
         """Until cancelled: whatever is pending is pushed, again and again until the home has it."""
-        while True:
-            self._wake.clear()
-            delay = await self.attempt()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if delay is None else delay.total_seconds()):
-                    await self._wake.wait()
+        await self._cycle.run()
 
     def wake(self) -> None:
         """Try now rather than at the end of a back-off."""
-        self._wake.set()
+        self._cycle.wake()
 
     async def attempt(self) -> timedelta | None:
         """One push if one is owed; how long to wait before the next attempt, None for ever."""
@@ -160,7 +154,7 @@ class OwnConfiguration:
         self.state = PushState(after.pending, self._context.clock.now())
         log.info("configuration pushed", directory=home.code, revision=entry.revision)
         if after.pending:
-            self._wake.set()
+            self._cycle.wake()
         return True
 
     def _with_certificates(self, component: Component) -> Component:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
@@ -12,6 +10,7 @@ from gridpost.core.certificate import Certificate, expiring
 from gridpost.core.enrolment import Enrolment, EnrolmentState
 from gridpost.core.refusal import Refusal
 from gridpost.services.directory_client.context import ClientContext
+from gridpost.services.directory_client.cycle import Cycle
 from gridpost.services.directory_client.enrolment import Enroller
 
 log = structlog.get_logger(__name__)
@@ -29,7 +28,7 @@ class Renewal:
         self._enroller = enroller
         self._refused_at: datetime | None = None
         self._begun_at: datetime | None = None
-        self._wake = asyncio.Event()
+        self._cycle = Cycle(self.attempt)
 
     def due(self, now: datetime) -> list[Certificate]:
         """The newest certificates of their kind that end within the anticipation period.
@@ -47,16 +46,11 @@ class Renewal:
 
     async def run(self) -> None:
         """Until cancelled: finish what was begun, and begin what is due."""
-        while True:
-            delay = await self.attempt()
-            self._wake.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay.total_seconds()):
-                    await self._wake.wait()
+        await self._cycle.run()
 
     def wake(self) -> None:
         """Look now rather than in a while."""
-        self._wake.set()
+        self._cycle.wake()
 
     async def attempt(self) -> timedelta:
         """One look; how long to wait for the next."""

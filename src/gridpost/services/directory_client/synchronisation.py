@@ -6,8 +6,6 @@ decided in `core.synchronisation`.
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,6 +16,7 @@ from gridpost.core.ports import HttpsCaller
 from gridpost.core.refusal import Refusal, Rule
 from gridpost.core.synchronisation import Directory, merge
 from gridpost.services.directory_client.context import ClientContext
+from gridpost.services.directory_client.cycle import Cycle
 from gridpost.services.directory_client.directory_peer import is_directory
 from gridpost.services.directory_client.exchange import DirectoryExchange
 from gridpost.services.directory_client.local_copy import LocalCopy
@@ -50,21 +49,16 @@ class Synchroniser:
         self._copy = copy
         self._caller = caller
         self._backoff = Backoff(context.retries)
-        self._wake = asyncio.Event()
+        self._cycle = Cycle(self.attempt)
         self.state = SynchronisationState()
 
     async def run(self) -> None:
         """Until cancelled. Whatever goes wrong, the next attempt is made."""
-        while True:
-            delay = await self.attempt()
-            self._wake.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay.total_seconds()):
-                    await self._wake.wait()
+        await self._cycle.run()
 
     def wake(self) -> None:
         """Synchronise now rather than at the end of the cycle."""
-        self._wake.set()
+        self._cycle.wake()
 
     async def attempt(self) -> timedelta:
         """One round; how long to wait for the next."""
