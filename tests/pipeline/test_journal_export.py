@@ -346,3 +346,22 @@ async def test_rows_of_a_slow_transaction_are_exported_only_when_it_has_ended(tm
     await store.close()
     numbers = [n for first, last in landed() for n in range(first, last + 1)]
     assert numbers == list(range(1, 6))
+
+
+async def test_a_segment_compresses_what_it_tells_and_counts_the_nulls_of_everything_else(tmp_path):
+    async with contextlib.AsyncExitStack() as resources:
+        store = SqliteStore.open(tmp_path / "store", "E1")
+        resources.push_async_callback(store.close)
+        await write(store, 20)
+    only(exporter(tmp_path).run())
+    (file,) = (tmp_path / "landing").glob("*.parquet")
+    group = parquet.read_metadata(file).row_group(0)
+    columns = {c.path_in_schema: c for c in (group.column(n) for n in range(group.num_columns))}
+    for path, column in columns.items():
+        tells = path.partition(".")[0] in {*SCHEMA.names[:6], TrackingRow.KIND}
+        assert (column.compression == "ZSTD") is tells, path
+        # The pipeline leaves out columns by this count.
+        assert (column.statistics.null_count == 20) or tells, path
+    tracking = TrackingRow.KIND
+    assert not columns[f"{tracking}.message_id"].has_dictionary_page
+    assert columns[f"{tracking}.state"].has_dictionary_page
